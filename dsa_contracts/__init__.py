@@ -1,0 +1,43 @@
+"""Contracts of the DSA context-parallel attention path: what must hold, for a type checker, at run time and for review.
+
+Three names are enough to start: `Ten` states what a tensor is, `contract` makes a function stub the contract of a stage,
+`stage` binds an implementation to it.
+"""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.brands import brand, brand_of, declare, declare_pool
+from dsa_contracts.comm import Comm, guard
+from dsa_contracts.errors import CODES, ContractError
+from dsa_contracts.layout import Layout, Segment, SegmentTable
+from dsa_contracts.modes import Mode, checking_values, unchecked
+from dsa_contracts.records import StageContract, all_contracts, contract, contract_of
+from dsa_contracts.rope_style import RopeStyle
+from dsa_contracts.stage import stage, unchecked_function
+from dsa_contracts.tensors import Ten, TensorSpec
+
+__all__ = [
+    "CODES",
+    "Comm",
+    "ContractError",
+    "CpBatch",
+    "Layout",
+    "Mode",
+    "RopeStyle",
+    "Segment",
+    "SegmentTable",
+    "StageContract",
+    "Ten",
+    "TensorSpec",
+    "all_contracts",
+    "brand",
+    "brand_of",
+    "checking_values",
+    "contract",
+    "contract_of",
+    "declare",
+    "declare_pool",
+    "guard",
+    "stage",
+    "unchecked",
+    "unchecked_function",
+]

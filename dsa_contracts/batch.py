@@ -1,0 +1,278 @@
+"""`CpBatch`: everything that depends on the batch and not on the layer, as one rank sees it.
+
+Index tensors are computed once per batch, from the segments of the layout (`dsa_cp.layouts.build_batch`); a layer only
+indexes. Row counts are bound here for all stages of the batch.
+"""
+
+from copy import copy
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Generic, get_args
+
+import torch
+from torch import Tensor
+
+from dsa_contracts.bound_dims import BoundDims, CheckLog
+from dsa_contracts.brands import Brand, Kind, layout_text, set_brand, substitute
+from dsa_contracts.dims import MaxPages, Nnz, NnzGathered, NnzLocal, NnzPadded, NumRequests
+from dsa_contracts.errors import BatchError
+from dsa_contracts.states import I32, I64, Contiguous, Global, Local, PerRequest, Plain, RankMajor, Sequence
+from dsa_contracts.tensors import Ten, TensorSpec, describe_tensor, dim_text, spec_of, stride_fault
+from dsa_contracts.typevars import L
+
+
+@dataclass(frozen=True, eq=False)
+class CpBatch(Generic[L]):
+    """One prefill batch on one rank of a context-parallel group.
+
+    "Row" is the index of a token in sequence order: request by request, `0 .. nnz-1`, engine padding not counted.
+
+    Attributes:
+        layout: which rank holds which tokens.
+        cp_size: ranks of the group.
+        cp_rank: this rank.
+        extend_lens: new tokens of each request.
+        prefix_lens: tokens of each request that are already in the KV pool.
+        padded_lens: tokens of each request as the engine holds them, padding included; layouts cut these.
+        rank_lens: `nnz_local` of every rank.
+        nnz_padded: rows of every rank in the collective.
+        positions: position of each row inside its request, prefix included.
+        causal_lens: keys that each row may see: its position + 1.
+        request_of_row: request of each row.
+        local_rows: this rank's rows, in local order.
+        padded_rows: this rank's rows as they stand in the collective; -1 is a padding row.
+        padded_index: where each of `local_rows` stands in `padded_rows`.
+        local_request_of_row: request of each of this rank's rows.
+        gathered_rows: row of each gathered row, -1 for padding.
+        restore_index: where each row stands in the gathered rows.
+        out_cache_loc: KV pool slot of each row; None where the caller gave none.
+        rank_major_loc: slot of each gathered row, -1 for padding and for all copies of a replicated row but one.
+        page_table: pages of each request, in token order; None where the caller gave none.
+        page_size: slots of a page.
+        layer: the layer that the stages now work for, None outside of a layer.
+        plan: name of the plan that the path follows, empty where there is none.
+    """
+
+    layout: L
+    cp_size: int
+    cp_rank: int
+    extend_lens: tuple[int, ...]
+    prefix_lens: tuple[int, ...]
+    padded_lens: tuple[int, ...]
+    rank_lens: tuple[int, ...]
+    nnz_padded: int
+    positions: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]
+    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz]
+    request_of_row: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz]
+    local_rows: Ten[Local[L], Plain, I64, Contiguous, NnzLocal]
+    padded_rows: Ten[Local[L], Plain, I64, Contiguous, NnzPadded]
+    padded_index: Ten[Local[L], Plain, I64, Contiguous, NnzLocal]
+    local_request_of_row: Ten[Local[L], Plain, I32, Contiguous, NnzLocal]
+    gathered_rows: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered]
+    restore_index: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]
+    out_cache_loc: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz] | None = None
+    rank_major_loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered] | None = None
+    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages] | None = None
+    page_size: int = 64
+    layer: int | None = None
+    plan: str = ""
+    token: object = field(default_factory=object, repr=False)
+    dims: BoundDims = field(default_factory=BoundDims, repr=False)
+    log: CheckLog = field(default_factory=CheckLog, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check that the facts fit together, bind the row counts and brand the index tensors.
+
+        Raises:
+            BatchError: DSA301 (lengths), DSA302 (cp_size, cp_rank), DSA303 (an index tensor has another size).
+        """
+        check_ranks(self.cp_size, self.cp_rank)
+        check_lens(self.extend_lens, self.prefix_lens, self.padded_lens)
+        if len(self.rank_lens) != self.cp_size:
+            raise BatchError(f"rank_lens has {len(self.rank_lens)} entries for cp_size {self.cp_size}")
+        if max(self.rank_lens) > self.nnz_padded:
+            raise BatchError(
+                f"nnz_padded {self.nnz_padded} is below {max(self.rank_lens)}, the rows of the fullest rank",
+                code="DSA303",
+                facts=[("try", "pad to the largest nnz_local, not to ceil(nnz / cp_size)")],
+            )
+        for name, value in self.row_counts.items():
+            self.dims.bind(name, value, f"batch ({self.layout.name}, cp_rank {self.cp_rank} of {self.cp_size})")
+        for name, spec in _INDEX_SPECS.items():
+            tensor = getattr(self, name)
+            if tensor is not None:
+                self._adopt(name, spec, tensor)
+
+    def _adopt(self, name: str, spec: TensorSpec, tensor: Tensor) -> None:
+        """Check one index tensor against its annotation and brand it."""
+        sizes = tuple(self.row_counts.get(dim_text(dim)) for dim in spec.dims)
+        fits = isinstance(tensor, Tensor) and tensor.dtype == getattr(spec.dtype, "torch_dtype", None)
+        fits = fits and tensor.dim() == len(sizes) and stride_fault(tensor, spec.strides, None) is None
+        if not fits or any(want not in (None, got) for want, got in zip(sizes, tensor.shape, strict=True)):
+            raise BatchError(
+                f"{name} does not fit this batch",
+                code="DSA303",
+                facts=[
+                    ("expected", f"{spec.describe()}; {self.dims.describe()}"),
+                    ("got", describe_tensor(tensor)),
+                    ("where", self.where),
+                ],
+            )
+        rows = substitute(spec.rows, {"L": type(self.layout)})
+        kind = Kind(rows, spec.state, layout_text(rows, self.layout.name), f"batch.{name}")
+        set_brand(tensor, Brand(kind, self.token, None))
+
+    @cached_property
+    def row_counts(self) -> dict[str, int]:
+        """The row counts that every stage of this batch shares, by the name of their dim."""
+        return {
+            "nnz": self.nnz,
+            "nnz_local": self.nnz_local,
+            "nnz_padded": self.nnz_padded,
+            "nnz_gathered": self.nnz_gathered,
+            "num_requests": self.num_requests,
+        }
+
+    @cached_property
+    def nnz(self) -> int:
+        """Real tokens of the batch over all ranks."""
+        return sum(self.extend_lens)
+
+    @property
+    def nnz_local(self) -> int:
+        """Real tokens of this rank."""
+        return self.rank_lens[self.cp_rank]
+
+    @property
+    def nnz_gathered(self) -> int:
+        """Rows that come out of the collective, padding included."""
+        return self.cp_size * self.nnz_padded
+
+    @property
+    def num_requests(self) -> int:
+        """Requests of the batch."""
+        return len(self.extend_lens)
+
+    @cached_property
+    def seq_lens(self) -> tuple[int, ...]:
+        """Prefix plus extend of each request, exactly."""
+        return tuple(prefix + extend for prefix, extend in zip(self.prefix_lens, self.extend_lens, strict=True))
+
+    @cached_property
+    def max_seq_len(self) -> int:
+        """Keys of the longest request; every position of the batch, on any rank, is below it."""
+        return max(self.seq_lens, default=0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the index tensors, and so the tensors of every stage, are."""
+        return self.positions.device
+
+    @property
+    def where(self) -> str:
+        """Rank, layer and layout in one line, for messages."""
+        layer = "" if self.layer is None else f", layer {self.layer}"
+        return f"cp_rank={self.cp_rank} of {self.cp_size}{layer}, {self.layout.name}"
+
+    @cached_property
+    def signature(self) -> "BatchSignature":
+        """Host facts that contracts read, as one object with a hash computed once."""
+        table = None if self.page_table is None else tuple(self.page_table.shape)
+        facts = (self.layout, self.cp_size, self.cp_rank, self.nnz, self.nnz_local, self.nnz_padded)
+        more = (self.num_requests, self.max_seq_len, self.page_size, table, str(self.device), self.plan)
+        return BatchSignature((*facts, *more))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The batch and plan as every rank of the group must see them; compared before each collective."""
+        return (
+            f"{self.layout.name} cp_size={self.cp_size} nnz_padded={self.nnz_padded} extend={_short(self.extend_lens)} "
+            f"prefix={_short(self.prefix_lens)} plan={self.plan or '-'}"
+        )
+
+    def at_layer(self, layer: int) -> "CpBatch[L]":
+        """Return this batch as the stages of one layer see it; index tensors, dims and log are shared."""
+        view = copy(self)
+        object.__setattr__(view, "layer", layer)
+        return view
+
+    def required(self, name: str, user: str) -> Tensor:
+        """Return optional metadata; raises BatchError DSA304 with the name of the user where it is None."""
+        value = getattr(self, name)
+        if value is None:
+            raise BatchError(
+                f"{user} needs {name}, which this batch does not have",
+                code="DSA304",
+                facts=[("where", self.where), ("try", f"give {name} to build_batch")],
+            )
+        return value  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSignature:
+    """A tuple of host facts whose hash is computed once."""
+
+    facts: tuple[object, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.facts)
+
+    def __hash__(self) -> int:
+        """Return the hash of the facts."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same facts."""
+        return self is other or (isinstance(other, BatchSignature) and self.facts == other.facts)
+
+
+def check_ranks(cp_size: int, cp_rank: int) -> None:
+    """Raise BatchError DSA302 unless `0 <= cp_rank < cp_size`."""
+    if cp_size < 1:
+        raise BatchError(f"cp_size is {cp_size}; it must be at least 1", code="DSA302")
+    if not 0 <= cp_rank < cp_size:
+        raise BatchError(f"cp_rank is {cp_rank}; it must be in 0..{cp_size - 1}", code="DSA302")
+
+
+def check_lens(extend_lens: tuple[int, ...], prefix_lens: tuple[int, ...], padded_lens: tuple[int, ...]) -> None:
+    """Raise BatchError DSA301 unless the lengths of a batch fit together.
+
+    Args:
+        extend_lens: new tokens, at least 1 for each request.
+        prefix_lens: cached tokens, at least 0; a negative one is an error and never clamped.
+        padded_lens: tokens with engine padding, at least `extend_lens`.
+    """
+    counts = {"extend_lens": extend_lens, "prefix_lens": prefix_lens, "padded_lens": padded_lens}
+    if len({len(lens) for lens in counts.values()}) != 1:
+        sizes = ", ".join(f"{name} {len(lens)}" for name, lens in counts.items())
+        raise BatchError(f"one entry a request is needed in each of {sizes}")
+    for request, (extend, prefix, padded) in enumerate(zip(extend_lens, prefix_lens, padded_lens, strict=True)):
+        if extend < 1:
+            raise BatchError(f"request {request}: extend_lens is {extend}; it must be at least 1")
+        if prefix < 0:
+            raise BatchError(
+                f"request {request}: prefix_lens is {prefix}; it must be at least 0",
+                facts=[("because", "prefix = seq_len - extend_len, both unpadded; a padded count makes it too small")],
+            )
+        if padded < extend:
+            raise BatchError(f"request {request}: padded_lens {padded} is below extend_lens {extend}")
+
+
+def _short(lens: tuple[int, ...]) -> str:
+    """Return lengths for a message, or their count and hash where there are many."""
+    return str(list(lens)) if len(lens) <= 8 else f"{len(lens)} lengths #{hash(lens) & 0xFFFFFFFF:08x}"
+
+
+def _index_specs() -> dict[str, TensorSpec]:
+    """Return the spec of each index tensor, read off the annotations of `CpBatch`."""
+    specs = {}
+    for item in fields(CpBatch):
+        for hint in (item.type, *get_args(item.type)):
+            spec = spec_of(hint)
+            if spec is not None:
+                specs[item.name] = spec
+    return specs
+
+
+_INDEX_SPECS = _index_specs()

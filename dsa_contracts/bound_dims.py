@@ -1,0 +1,53 @@
+"""Dims bound once for a batch and shared by all its stages, with who bound them; and the log of what was checked."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Bound(NamedTuple):
+    """A bound dim: its value and who bound it, as in `rope_quantize.q_nope`."""
+
+    value: int
+    by: str
+
+
+@dataclass
+class BoundDims:
+    """The dims of one batch on one rank. The batch binds the row counts, the model or the first tensor the rest."""
+
+    dims: dict[str, Bound] = field(default_factory=dict)
+    applied: set[int] = field(default_factory=set)
+
+    def value(self, name: str) -> int | None:
+        """Return a dim's value, None where it is not bound."""
+        bound = self.dims.get(name)
+        return None if bound is None else bound.value
+
+    def bind(self, name: str, value: int, by: str) -> None:
+        """Bind a dim; one that is bound keeps its value and its binder."""
+        self.dims.setdefault(name, Bound(value, by))
+
+    def agrees(self, bindings: tuple[tuple[str, int, str], ...]) -> bool:
+        """Whether none of the bindings contradicts what is bound."""
+        return all(self.value(name) in (None, value) for name, value, _ in bindings)
+
+    def describe(self) -> str:
+        """Return all bound dims in one line."""
+        return ", ".join(f"{name}={bound.value}" for name, bound in self.dims.items())
+
+
+@dataclass
+class CheckLog:
+    """What development mode did for one batch on one rank: calls, checks and unknown tensors by stage."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    checked: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    def add(self, stage: str, *, checked: int, unknown: int) -> None:
+        """Count one call of a stage: how many facts were compared anew, and how many tensors carried no brand."""
+        self.calls[stage] = self.calls.get(stage, 0) + 1
+        if checked:
+            self.checked[stage] = self.checked.get(stage, 0) + checked
+        if unknown:
+            self.unknown[stage] = self.unknown.get(stage, 0) + unknown

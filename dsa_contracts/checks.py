@@ -1,0 +1,217 @@
+"""The slow path of development mode: everything a contract says about one call, checked with jaxtyping and beartype.
+
+jaxtyping binds dims for one function call; here the dims that the batch has bound take part in every call, so that
+`nnz_local` means the same number in each stage. beartype decides what has which type. Strides, devices, brands and
+invariants, which no type says, are compared after that.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from types import NoneType
+from typing import TypeVar, get_args, get_origin
+
+import jaxtyping
+import torch
+from beartype.door import is_bearable
+from torch import Tensor
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.bound_dims import BoundDims
+from dsa_contracts.brands import brand_of, unify
+from dsa_contracts.diagnosis import Diagnosis, brand_fault, diagnose
+from dsa_contracts.dims import Dim, dim_name
+from dsa_contracts.invariants import Call, Invariant
+from dsa_contracts.layout import Layout
+from dsa_contracts.records import ParamRecord, StageContract
+from dsa_contracts.states import DType, RowStride
+from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, dim_text, stride_fault
+
+_CALL_DIMS = frozenset({"row_bytes", "max_position", "cos_sin_width", "num_pages", "num_slots", "max_pages"})
+"""Dims that may differ between the calls of one batch: two pools, two row formats, two tables."""
+
+_MARKS: dict[torch.dtype, type[DType]] = {mark.torch_dtype: mark for mark in DType.__subclasses__()}
+
+
+@dataclass
+class Passed:
+    """What a call that passed has bound.
+
+    Attributes:
+        variables: marks that its type variables stand for, by name.
+        dims: sizes by dim name, type variables included.
+        bindings: (dim, size, who) for the dims that all stages of the batch share.
+        checked: facts that were compared.
+        unknown: tensors that carried no brand.
+    """
+
+    variables: dict[str, object]
+    dims: dict[str, int]
+    bindings: tuple[tuple[str, int, str], ...] = ()
+    checked: int = 0
+    unknown: int = 0
+
+
+def check_params(
+    contract: StageContract,
+    params: tuple[ParamRecord, ...],
+    values: dict[str, object],
+    batch: CpBatch[Layout],
+    passed: Passed,
+    *,
+    is_output: bool,
+) -> None:
+    """Check parameters, or return values, of one call; what they bind is added to `passed`.
+
+    Raises:
+        StageInputError: DSA1nn. For return values StageOutputError, DSA2nn.
+    """
+    context = Diagnosis(contract, batch, passed.dims, values, is_output)
+    if not is_output:
+        _bind_marks(params, values, passed)
+        passed.dims.update({name: bound.value for name, bound in batch.dims.dims.items()})
+    with jaxtyping.jaxtyped("context"):
+        _prebind(passed.dims)
+        for param in params:
+            value = values[param.name]
+            if not _bears(value, _checkable(param.hint)):
+                raise diagnose(context, param)
+            if param.spec is not None and isinstance(value, Tensor):
+                _bind_dims(param, value, batch, passed, contract.name)
+            passed.checked += 1
+    for param in params:
+        value = values[param.name]
+        if param.spec is not None and isinstance(value, Tensor):
+            _check_tensor(context, param, param.spec, value, passed)
+
+
+def _checkable(hint: object) -> object:
+    """Return the hint that beartype can decide: type variables and their generics are compared as marks instead."""
+    origin = get_origin(hint)
+    if isinstance(origin, type) and origin is not tuple and origin is not type and NoneType not in get_args(hint):
+        return origin
+    return type if origin is type else hint
+
+
+def _prebind(dims: dict[str, int]) -> None:
+    """Bind dims in jaxtyping's current context, through tensors without memory whose sizes they are.
+
+    Two dims a tensor: the product of all of them may be more elements than a tensor can have.
+    """
+    for pair in _batched(dims.items(), 2):
+        sizes = torch.empty(tuple(size for _, size in pair), device="meta")
+        _bears(sizes, jaxtyping.Shaped[Tensor, " ".join(name for name, _ in pair)])
+
+
+def _batched(items: Iterable[tuple[str, int]], count: int) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Yield the items in tuples of `count`, the last one shorter."""
+    iterator = iter(items)
+    while group := tuple(islice(iterator, count)):
+        yield group
+
+
+def _bears(value: object, hint: object) -> bool:
+    """Whether beartype finds that a value is of a hint; for a `Ten` it asks jaxtyping, which binds dims."""
+    return is_bearable(value, hint)  # type: ignore[arg-type]
+
+
+def _bind_marks(params: tuple[ParamRecord, ...], values: dict[str, object], passed: Passed) -> None:
+    """Bind type variables through arguments that are not tensors: the batch, a row format, a class of strides or dtype."""
+    for param in params:
+        value, patterns = values[param.name], get_args(param.hint)
+        if isinstance(value, CpBatch):
+            unify(patterns[0], type(value.layout), passed.variables)
+        elif get_origin(param.hint) is type and isinstance(value, type):
+            unify(patterns[0], value, passed.variables)
+        elif patterns and hasattr(value, "type_marks"):
+            for pattern, mark in zip(patterns, value.type_marks, strict=True):
+                unify(pattern, mark, passed.variables)
+
+
+def _bind_dims(param: ParamRecord, tensor: Tensor, batch: CpBatch[Layout], passed: Passed, stage: str) -> None:
+    """Note the size of each of a tensor's dims, and which of them the whole batch shares."""
+    if param.spec is None:
+        return
+    for dim, size in zip(param.spec.dims, tensor.shape, strict=False):
+        if not isinstance(dim, TypeVar | type):
+            return
+        name = dim_text(dim)
+        passed.dims.setdefault(name, size)
+        if isinstance(dim, type) and name not in _CALL_DIMS and batch.dims.value(name) is None:
+            passed.bindings += ((name, size, f"{stage}.{param.name}"),)
+
+
+def _check_tensor(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor: Tensor, passed: Passed) -> None:
+    """Check what jaxtyping does not: which dim a variable stands for, dtype variables, strides, device, brand."""
+    for dim, size in zip(spec.dims, tensor.shape, strict=False):
+        if isinstance(dim, TypeVar) and dim.__constraints__ and size not in _legal_sizes(dim, context.batch.dims):
+            raise diagnose(context, param)
+    if isinstance(spec.dtype, TypeVar):
+        mark = _MARKS.get(tensor.dtype)
+        if mark is None or not unify(spec.dtype, mark, passed.variables):
+            raise context.error("dtype", param, f"is {DTYPE_NAMES.get(tensor.dtype, tensor.dtype)}")
+    strides = passed.variables.get(spec.strides.__name__) if isinstance(spec.strides, TypeVar) else spec.strides
+    fault = stride_fault(tensor, strides, _row_bytes(strides, passed.dims))
+    if fault:
+        raise context.error("strides", param, f"is {fault}" if fault.startswith("not") else f"has {fault}")
+    if tensor.device != context.batch.device:
+        raise context.error("device", param, f"is on {tensor.device}, the batch on {context.batch.device}")
+    passed.checked += len(spec.dims) + 4
+    if not context.is_output:
+        _check_brand(context, param, spec, tensor, passed)
+
+
+def _row_bytes(strides: object, dims: dict[str, int]) -> int | None:
+    """Return how many bytes apart a row stride wants rows, None for other marks."""
+    if isinstance(strides, type) and issubclass(strides, RowStride):
+        return dims.get(dim_name(strides.row_dim))
+    return None
+
+
+def _legal_sizes(variable: TypeVar, dims: BoundDims) -> set[int]:
+    """Return the sizes that a variable over dims may have; one that the batch has not bound admits any size."""
+    names = [dim_name(dim) for dim in variable.__constraints__ if isinstance(dim, type) and issubclass(dim, Dim)]
+    sizes = {dims.value(name) for name in names}
+    return _AnySize() if None in sizes else {size for size in sizes if size is not None}
+
+
+class _AnySize(set[int]):
+    """A set that holds every size."""
+
+    def __contains__(self, size: object) -> bool:
+        return True
+
+
+def _check_brand(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor: Tensor, passed: Passed) -> None:
+    """Compare a tensor's brand with its contract; a tensor without one is counted as unknown."""
+    brand = brand_of(tensor)
+    if brand is None:
+        passed.unknown += 1
+        return
+    fault = brand_fault(brand, spec, context.batch, passed.variables)
+    if fault is not None:
+        raise context.brand_error(param, brand, fault)
+    passed.checked += 3
+
+
+def check_invariants(
+    contract: StageContract,
+    invariants: tuple[Invariant, ...],
+    values: dict[str, object],
+    batch: CpBatch[Layout],
+    *,
+    reads_data: bool,
+    is_output: bool,
+) -> int:
+    """Check the invariants of one kind; returns how many.
+
+    Raises:
+        StageInputError: with the invariant's code. StageOutputError for one that holds after the call.
+    """
+    chosen = [invariant for invariant in invariants if invariant.reads_data == reads_data]
+    call = Call(contract.name, values)
+    for invariant in chosen:
+        fault = invariant.check(call)
+        if fault is not None:
+            raise Diagnosis(contract, batch, {}, values, is_output).invariant_error(invariant, fault)
+    return len(chosen)

@@ -1,0 +1,91 @@
+"""Names of tensor dims. A dim is a class so that mypy can tell `nnz` from `nnz_local`; it is never instantiated.
+
+The name a reader sees, in messages and in shapes, is the class name in snake case: `KvLoraRank` is `kv_lora_rank`.
+"""
+
+import re
+
+
+class Dim:
+    """Base of all dims."""
+
+
+class Nnz(Dim):
+    """Real tokens of the batch over all ranks, in sequence order."""
+
+
+class NnzLocal(Dim):
+    """Real tokens that this rank holds."""
+
+
+class NnzPadded(Dim):
+    """Rows of this rank in the collective, the same on every rank."""
+
+
+class NnzGathered(Dim):
+    """Rows that come out of the collective: `cp_size * nnz_padded`, padding included."""
+
+
+class NumLocalHeads(Dim):
+    """Query heads on this rank (tensor parallelism divides heads, context parallelism does not)."""
+
+
+class NumIndexHeads(Dim):
+    """Query heads of the lightning indexer."""
+
+
+class KvLoraRank(Dim):
+    """Width of the KV latent, 512."""
+
+
+class QkRopeHeadDim(Dim):
+    """Width of the rotated part of a query head and of the key, 64."""
+
+
+class QkHeadDim(Dim):
+    """Width of a merged query row: `kv_lora_rank + qk_rope_head_dim`, 576."""
+
+
+class IndexHeadDim(Dim):
+    """Width of an indexer query head and of the indexer key, 128."""
+
+
+class IndexTopk(Dim):
+    """Keys that a row attends to, at most (2048); also the width of `topk_indices`."""
+
+
+class RowBytes(Dim):
+    """Bytes of one packed row; its row format says how many that must be."""
+
+
+class NumPages(Dim):
+    """Pages of the KV pool."""
+
+
+class PageSize(Dim):
+    """Slots of a page."""
+
+
+class NumSlots(Dim):
+    """Slots of the KV pool: `num_pages * page_size`."""
+
+
+class NumRequests(Dim):
+    """Requests of the batch."""
+
+
+class MaxPages(Dim):
+    """Columns of the page table."""
+
+
+class MaxPosition(Dim):
+    """Rows of the cos/sin table."""
+
+
+class CosSinWidth(Dim):
+    """Width of the cos/sin table: `rope_dim / 2` cosines, then as many sines."""
+
+
+def dim_name(dim: type[Dim]) -> str:
+    """Return the written name of a dim: `NnzLocal` is `nnz_local`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", dim.__name__).lower()

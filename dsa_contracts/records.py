@@ -1,0 +1,169 @@
+"""The record of a stage: its contract as data, read off the stub. There is no second description of a stage."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+from typing import TypeVar, get_args, get_origin, get_type_hints
+
+from dsa_contracts.comm import Comm
+from dsa_contracts.errors import ContractDefinitionError
+from dsa_contracts.invariants import Invariant
+from dsa_contracts.tensors import TensorSpec, spec_of
+
+Stub = TypeVar("Stub", bound=Callable[..., object])
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class ParamRecord:
+    """One parameter or return value.
+
+    Attributes:
+        name: its name; return values are named by the contract.
+        hint: the annotation, resolved.
+        spec: what a `Ten` states, None for anything else.
+        is_optional: whether None is legal.
+    """
+
+    name: str
+    hint: object
+    spec: TensorSpec | None
+    is_optional: bool
+
+
+@dataclass(frozen=True)
+class StageContract:
+    """A stage's contract.
+
+    Attributes:
+        name: the stage.
+        stub: the function that was written as the contract.
+        params: parameters in order.
+        returns: return values in order; empty for a stage that works in place.
+        requires: invariants that hold before the call.
+        ensures: invariants that hold after it.
+        advice: what to do about a code, where this stage knows better than the code's own text.
+    """
+
+    name: str
+    stub: Callable[..., object] = field(repr=False)
+    params: tuple[ParamRecord, ...]
+    returns: tuple[ParamRecord, ...]
+    requires: tuple[Invariant, ...] = ()
+    ensures: tuple[Invariant, ...] = ()
+    advice: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def location(self) -> str:
+        """File and line of the stub, relative to the folder that holds the package."""
+        code = self.stub.__code__
+        path = Path(code.co_filename).resolve()
+        shown = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path
+        return f"{shown.as_posix()}:{code.co_firstlineno}"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters in order."""
+        return tuple(param.name for param in self.params)
+
+    @cached_property
+    def comm_param(self) -> str | None:
+        """Name of the parameter that is the group of a collective stage, None for a stage without a collective."""
+        return next((param.name for param in self.params if param.hint is Comm), None)
+
+    def advice_for(self, code: str) -> str:
+        """Return what this stage's contract advises for a code, an empty text where it says nothing."""
+        return dict(self.advice).get(code, "")
+
+
+_CONTRACTS: dict[Callable[..., object], StageContract] = {}
+
+
+def contract(
+    *,
+    returns: tuple[str, ...] = (),
+    requires: tuple[Invariant, ...] = (),
+    ensures: tuple[Invariant, ...] = (),
+    advice: tuple[tuple[str, str], ...] = (),
+) -> Callable[[Stub], Stub]:
+    """Make a function stub the contract of the stage of its name. The stub itself is returned.
+
+    Args:
+        returns: a name for each return value.
+        requires: invariants before the call, beyond what the annotations say.
+        ensures: invariants after the call.
+        advice: pairs of a code and what to do about it.
+
+    Raises:
+        ContractDefinitionError: DSA001, an annotation is missing or does not resolve, there is no `batch` parameter, or
+            the return values and their names differ in number.
+    """
+
+    def record(stub: Stub) -> Stub:
+        hints = resolve_hints(stub)
+        params = tuple(_param(name, hints, stub) for name in inspect.signature(stub).parameters)
+        if "batch" not in (param.name for param in params):
+            raise ContractDefinitionError(f"{stub.__name__} has no parameter `batch`; dims are bound for a batch")
+        outputs = _outputs(stub, hints.get("return", NoneType), returns)
+        _CONTRACTS[stub] = StageContract(stub.__name__, stub, params, outputs, requires, ensures, advice)
+        return stub
+
+    return record
+
+
+def contract_of(stub: Callable[..., object]) -> StageContract:
+    """Return the contract of a stub, or of an implementation in any mode; raises ContractDefinitionError DSA001."""
+    found = _CONTRACTS.get(stub) or _IMPLEMENTED.get(stub)
+    if found is None:
+        raise ContractDefinitionError(f"{getattr(stub, '__name__', stub)!s} is not decorated with @contract or @stage")
+    return found
+
+
+def all_contracts() -> tuple[StageContract, ...]:
+    """Return every contract defined so far, in the order of their definition."""
+    return tuple(_CONTRACTS.values())
+
+
+_IMPLEMENTED: dict[Callable[..., object], StageContract] = {}
+
+
+def register_implementation(function: Callable[..., object], record: StageContract) -> None:
+    """Remember which contract an implementation is bound to, so that production mode needs no attribute on it."""
+    _IMPLEMENTED[function] = record
+
+
+def resolve_hints(function: Callable[..., object]) -> dict[str, object]:
+    """Return all hints of a function; raises ContractDefinitionError DSA001 where one does not resolve."""
+    try:
+        return get_type_hints(function)
+    except Exception as error:
+        raise ContractDefinitionError(
+            f"an annotation of {function.__name__} does not resolve: {error}",
+            facts=[("try", "import the name at run time, and not under TYPE_CHECKING alone")],
+        ) from error
+
+
+def _param(name: str, hints: dict[str, object], stub: Callable[..., object]) -> ParamRecord:
+    """Return the record of one parameter."""
+    if name not in hints:
+        raise ContractDefinitionError(f"{stub.__name__}: {name} has no annotation")
+    return make_param(name, hints[name])
+
+
+def make_param(name: str, hint: object) -> ParamRecord:
+    """Return the record of a name with a hint: a `Ten`, a `Ten | None`, or any other type."""
+    options = [arg for arg in get_args(hint) if arg is not NoneType] if NoneType in get_args(hint) else [hint]
+    spec = spec_of(options[0]) if len(options) == 1 else None
+    return ParamRecord(name, hint, spec, is_optional=options != [hint])
+
+
+def _outputs(stub: Callable[..., object], hint: object, names: tuple[str, ...]) -> tuple[ParamRecord, ...]:
+    """Return the records of the return values."""
+    hints = get_args(hint) if get_origin(hint) is tuple else () if hint is NoneType else (hint,)
+    if len(hints) != len(names):
+        raise ContractDefinitionError(f"{stub.__name__} returns {len(hints)} values, and {len(names)} are named")
+    return tuple(make_param(name, part) for name, part in zip(names, hints, strict=True))

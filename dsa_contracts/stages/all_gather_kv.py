@@ -1,0 +1,51 @@
+"""Contract of `all_gather_kv`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.comm import Comm
+from dsa_contracts.dims import NnzGathered, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.invariants import comm_is_the_batch_group, gathered_in_rank_order, row_width_matches_format
+from dsa_contracts.records import contract
+from dsa_contracts.states import U8, Contiguous, Global, Local, Packed, RankMajor, UnitLast
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import ND, RD, F, L, N, P
+
+
+@contract(
+    returns=("gathered",),
+    requires=(row_width_matches_format("kv"), comm_is_the_batch_group()),
+    ensures=(gathered_in_rank_order(),),
+    advice=(
+        ("DSA103", "send bytes: kv.view(torch.uint8), not .to(torch.uint8), which changes the values"),
+        ("DSA106", "kv must be this rank's rows; rows that were gathered once hold all ranks' rows already"),
+        ("DSA113", "take cp_size and cp_rank from the CP group once, and carry them"),
+    ),
+)
+def all_gather_kv(
+    kv: Ten[Local[L], Packed[F, P], U8, UnitLast, N, RowBytes],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+    comm: Comm,
+) -> Ten[Global[RankMajor[L]], Packed[F, P], U8, Contiguous, NnzGathered, RowBytes]:
+    """Packed rows of every rank, rank after rank, each padded to `nnz_padded` rows.
+
+    Args:
+        kv: this rank's packed rows, as bytes; with or without padding rows.
+        row_format: the format of the rows.
+        batch: the batch.
+        comm: its context-parallel group.
+
+    Returns:
+        `cp_size * nnz_padded` rows; padding rows are 0.
+
+    Row order: rank-major, `batch.gathered_rows` names each row. Aliasing: new memory. Sync: collective; ranks without a
+    token take part.
+
+    Raises:
+        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA108, DSA110, DSA113.
+        StageOutputError: DSA122.
+        RankError: DSA501, DSA502, DSA503.
+
+    Source: sglang 0.5.15 `_all_gather_dsa_trtllm_fp8_kv`, 0.5.23 the strategies' method of that name; those restore the
+        sequence order in the same function, here the order is in the type.
+    """

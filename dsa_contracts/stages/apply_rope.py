@@ -1,0 +1,54 @@
+"""Contract of `apply_rope`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import CosSinWidth, MaxPosition
+from dsa_contracts.invariants import rotates_at_most_all, table_covers_positions, table_width_is_rope_dim
+from dsa_contracts.records import contract
+from dsa_contracts.rope_style import RopeStyle
+from dsa_contracts.states import BF16, F32, I64, Contiguous, Plain, Raw, Rotated, Table, UnitLast
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import Ds, L, M, R
+
+
+@contract(
+    returns=("rotated",),
+    requires=(
+        rotates_at_most_all("x"),
+        table_width_is_rope_dim(lambda call: int(call.number("rope_dim")), "rope_dim"),
+        table_covers_positions(),
+    ),
+    advice=(
+        ("DSA102", "x and positions must hold the same rows: K that was gathered needs global positions"),
+        ("DSA106", "x and positions must hold the same rows in the same order"),
+        ("DSA107", "RoPE is applied once; drop the second rotation"),
+        ("DSA111", "build the cos/sin table for prefix + extend of the longest request before the first layer"),
+    ),
+)
+def apply_rope(
+    x: Ten[R, Raw, BF16, UnitLast, M, *Ds],
+    positions: Ten[R, Plain, I64, Contiguous, M],
+    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    rope_dim: int,
+    rope_style: RopeStyle,
+    batch: CpBatch[L],
+) -> Ten[R, Rotated, BF16, Contiguous, M, *Ds]:
+    """RoPE is applied to the first `rope_dim` elements of each row; the others are passed on.
+
+    Args:
+        x: rows to rotate; row and head strides are free.
+        positions: position of each row of `x`; same rows, same order.
+        cos_sin_cache: row p holds `rope_dim / 2` cosines, then as many sines, of position p.
+        rope_dim: elements to rotate, even. All of them for q_rope and k_rope; the first 64 of 128 for the indexer.
+        rope_style: which elements form a pair; required, since models differ and so may the indexer.
+        batch: the batch.
+
+    Returns:
+        Rotated rows, bf16, rotated in float32 and rounded once.
+
+    Row order: that of `x`. Aliasing: new memory. Sync: none.
+
+    Raises:
+        StageInputError: DSA102, DSA104, DSA106, DSA107, DSA108, DSA111.
+
+    Source: DeepSeek-V3.2's rotation; sglang 0.5.23 `layers/rotary_embedding`.
+    """

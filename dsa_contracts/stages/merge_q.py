@@ -1,0 +1,39 @@
+"""Contract of `merge_q`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
+from dsa_contracts.invariants import widths_add_up
+from dsa_contracts.records import contract
+from dsa_contracts.states import BF16, Contiguous, Local, Plain, Rotated, UnitLast
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import L, N
+
+
+@contract(
+    returns=("q",),
+    ensures=(widths_add_up("q", "q_nope", "q_rope"),),
+    advice=(("DSA107", "apply RoPE to q_rope before merging; attend takes rotated queries"),),
+)
+def merge_q(
+    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
+    q_rope: Ten[Local[L], Rotated, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
+    batch: CpBatch[L],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """Queries stand as `attend` takes them: latent, then rotated rope part.
+
+    Args:
+        q_nope: absorbed latent queries.
+        q_rope: rotated rope part.
+        batch: the batch.
+
+    Returns:
+        Merged queries.
+
+    Row order: that of the inputs. Aliasing: new memory. Sync: none.
+
+    Raises:
+        StageInputError: DSA102 to DSA109.
+        StageOutputError: DSA124.
+
+    Source: FlashMLA 1.0.0 `flash_mla_sparse_fwd`, q [s_q, heads, 576].
+    """

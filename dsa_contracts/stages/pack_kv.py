@@ -1,0 +1,41 @@
+"""Contract of `pack_kv`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.invariants import row_width_matches_format, widths_match_format
+from dsa_contracts.records import contract
+from dsa_contracts.states import BF16, U8, Bf16Row, Contiguous, Packed, Plain, UnitLast
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import L, M, P, R
+
+
+@contract(
+    returns=("kv",),
+    requires=(widths_match_format(("k_nope", "k_nope"), ("k_rope", "k_rope")),),
+    ensures=(row_width_matches_format("kv"),),
+)
+def pack_kv(
+    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
+    k_rope: Ten[R, P, BF16, UnitLast, M, QkRopeHeadDim],
+    row_format: RowFormat[Bf16Row, BF16, BF16],
+    batch: CpBatch[L],
+) -> Ten[R, Packed[Bf16Row, P], U8, Contiguous, M, RowBytes]:
+    """bf16 latent and rope part stand in packed rows, bytes unchanged, RoPE state kept.
+
+    Args:
+        k_nope: KV latent.
+        k_rope: rope part of the key, raw or rotated.
+        row_format: `bf16`.
+        batch: the batch.
+
+    Returns:
+        Packed rows: latent, then rope.
+
+    Row order: that of the inputs. Aliasing: new memory. Sync: none.
+
+    Raises:
+        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA108, DSA124.
+
+    Source: sglang 0.5.23 `materialize_full_mla_kv`, which concatenates before the collective.
+    """

@@ -1,0 +1,44 @@
+"""Contract of `reorder_causal_lens`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import Nnz
+from dsa_contracts.invariants import local_values_match_rows, rows_are_this_ranks
+from dsa_contracts.records import contract
+from dsa_contracts.states import I32, I64, Contiguous, Global, Local, Plain, Sequence
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import L, N
+
+
+@contract(
+    returns=("local_causal_lens",),
+    requires=(rows_are_this_ranks(),),
+    ensures=(local_values_match_rows("local_causal_lens", "causal_lens", "DSA117", "causal_lens_match_rows"),),
+    advice=(
+        ("DSA106", "pass the lengths of the whole batch, in sequence order; they are localised here and nowhere else"),
+        ("DSA117", "a length is position + 1 of the same row, in q's order; never subtract or divide in local space"),
+    ),
+)
+def reorder_causal_lens(
+    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz],
+    rows: Ten[Local[L], Plain, I64, Contiguous, N],
+    batch: CpBatch[L],
+) -> Ten[Local[L], Plain, I32, Contiguous, N]:
+    """Keys that each of this rank's rows may see, in the order of its queries.
+
+    Args:
+        causal_lens: position + 1 of each row of the batch.
+        rows: `batch.local_rows`, or `batch.padded_rows` (-1 marks padding).
+        batch: the batch.
+
+    Returns:
+        The length of each of `rows`; 0 for padding.
+
+    Row order: local order of the layout. Aliasing: new memory. Sync: none.
+
+    Raises:
+        StageInputError: DSA102, DSA106, DSA108, DSA119.
+        StageOutputError: DSA117.
+
+    Source: the `seq_lens` reorder of sglang 0.5.15's `_forward_trtllm` (in-seq-split); upstream calls these expanded
+        lengths `seq_lens`, and clamps them to index_topk for its kernel, which no contract of ours does.
+    """

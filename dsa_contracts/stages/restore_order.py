@@ -1,0 +1,35 @@
+"""Contract of `restore_order`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import Nnz, NnzGathered, RowBytes
+from dsa_contracts.records import contract
+from dsa_contracts.states import U8, Contiguous, Global, RankMajor, Sequence
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import L, S
+
+
+@contract(
+    returns=("restored",),
+    advice=(("DSA106", "restore_order takes what all_gather_kv of the same batch returned"),),
+)
+def restore_order(
+    gathered: Ten[Global[RankMajor[L]], S, U8, Contiguous, NnzGathered, RowBytes],
+    batch: CpBatch[L],
+) -> Ten[Global[Sequence], S, U8, Contiguous, Nnz, RowBytes]:
+    """Rows of the batch in sequence order; padding and further copies of replicated rows are gone.
+
+    Args:
+        gathered: rows in rank-major order.
+        batch: the batch.
+
+    Returns:
+        `nnz` rows: row i is token i of the flattened batch.
+
+    Row order: sequence. Aliasing: new memory, one pass over KV. A path whose write takes slots in rank-major order
+    (`batch.rank_major_loc`) needs no such pass. Sync: none.
+
+    Raises:
+        StageInputError: DSA102, DSA104, DSA106, DSA108.
+
+    Source: sglang 0.5.15 `cp_all_gather_rerange_output` (layers/cp_utils.py); vLLM 0.33 `pcp_manager.py` restore index.
+    """

@@ -1,0 +1,88 @@
+"""Contract of `rope_quantize`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
+from dsa_contracts.invariants import (
+    scale_is_positive,
+    table_covers_positions,
+    table_width_is_rope_dim,
+    widths_add_up,
+)
+from dsa_contracts.records import contract
+from dsa_contracts.rope_style import RopeStyle
+from dsa_contracts.states import (
+    BF16,
+    E4M3,
+    F32,
+    I64,
+    U8,
+    Contiguous,
+    Fp8Row,
+    Local,
+    Packed,
+    Plain,
+    Raw,
+    Rotated,
+    Table,
+    UnitLast,
+)
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import L, N
+
+
+@contract(
+    returns=("q", "kv"),
+    requires=(
+        table_width_is_rope_dim(lambda call: call.tensor("k_rope").shape[-1], "qk_rope_head_dim"),
+        table_covers_positions(),
+        scale_is_positive("quant_scale_q", "quant_scale_kv"),
+    ),
+    ensures=(widths_add_up("q", "q_nope", "q_rope"), widths_add_up("kv", "k_nope", "k_rope")),
+    advice=(
+        ("DSA102", "gather K after rope_quantize; `dsa-cp plan` shows the placement"),
+        ("DSA106", "gather K after rope_quantize; q, K and positions are this rank's rows here"),
+        ("DSA107", "the backend rotates here: do not apply RoPE before"),
+        ("DSA111", "build the cos/sin table for prefix + extend of the longest request before the first layer"),
+    ),
+)
+def rope_quantize(
+    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
+    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
+    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank],
+    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim],
+    positions: Ten[Local[L], Plain, I64, Contiguous, N],
+    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    rope_style: RopeStyle,
+    quant_scale_q: float,
+    quant_scale_kv: float,
+    batch: CpBatch[L],
+) -> tuple[
+    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
+    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
+]:
+    """RoPE and e4m3 quantisation of q and K in one pass; K lands in packed rows.
+
+    Args:
+        q_nope: absorbed latent queries. Row and head strides of each of the four inputs are free, each its own.
+        q_rope: rope part of the queries.
+        k_nope: KV latent.
+        k_rope: rope part of the key, one head.
+        positions: position of each row; the one row count of all six tensors is `nnz_local` or `nnz_padded`.
+        cos_sin_cache: float32; row p holds the cosines, then the sines, of position p.
+        rope_style: which elements form a pair.
+        quant_scale_q: multiplies q before the cast.
+        quant_scale_kv: multiplies K before the cast.
+        batch: the batch.
+
+    Returns:
+        q: merged rows, latent first, then rope.
+        kv: packed rows of `fp8` (latent, then rope), ready for the collective.
+
+    Row order: local order of the layout. Aliasing: new memory. Sync: none. Rounding: RoPE in float32, times the scale, one
+    cast, nearest even, saturated to +-448; NaN stays NaN.
+
+    Raises:
+        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA111, DSA112.
+
+    Source: flashinfer `mla_rope_quantize_fp8` (rope.py@0.7.2); its Python layer checks none of the row counts.
+    """

@@ -1,0 +1,90 @@
+"""Contract of `select_topk`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import (
+    IndexHeadDim,
+    IndexTopk,
+    MaxPages,
+    NumIndexHeads,
+    NumPages,
+    NumRequests,
+    PageSize,
+    RowBytes,
+)
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.invariants import (
+    local_values_match_rows,
+    page_size_is_the_batch_page_size,
+    page_table_covers_batch,
+    pages_are_in_pool,
+    row_width_matches_format,
+    topk_is_in_range,
+)
+from dsa_contracts.records import contract
+from dsa_contracts.states import (
+    BF16,
+    F32,
+    I32,
+    U8,
+    Contiguous,
+    Local,
+    Packed,
+    PerRequest,
+    Plain,
+    Pool,
+    Rotated,
+    UnitLast,
+)
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import ND, RD, F, L, N
+
+
+@contract(
+    returns=("topk_indices",),
+    requires=(
+        row_width_matches_format("pool"),
+        page_size_is_the_batch_page_size("pool"),
+        page_table_covers_batch(),
+        pages_are_in_pool("pool"),
+        local_values_match_rows("causal_lens", "causal_lens", "DSA117", "causal_lens_match_rows"),
+        local_values_match_rows("request_of_row", "request_of_row", "DSA119", "requests_match_rows"),
+    ),
+    ensures=(topk_is_in_range(),),
+    advice=(("DSA102", "queries, weights, lengths and the request map are this rank's rows, one each"),),
+)
+def select_topk(
+    q_index: Ten[Local[L], Rotated, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim],
+    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads],
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
+    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
+    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    index_topk: int,
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+    """The keys that each row attends to: the `index_topk` best by the lightning indexer, or all where it sees fewer.
+
+    Args:
+        q_index: rotated indexer queries.
+        head_weights: weight of each indexer head, scales included.
+        pool: pool of the indexer's keys.
+        causal_lens: keys that each row may see.
+        request_of_row: request of each row.
+        page_table: pages of each request.
+        index_topk: entries per row.
+        row_format: `index_bf16` or `index_fp8`.
+        batch: the batch.
+
+    Returns:
+        Positions inside the row's request, rising; -1 fills the rest. Of equal scores the earlier position is taken.
+
+    Row order: local order, that of `q_index`. Aliasing: new memory. Sync: the reference loops over requests on the host.
+
+    Raises:
+        StageInputError: DSA102 to DSA110, DSA114, DSA117, DSA119.
+        StageOutputError: DSA118.
+
+    Source: DeepSeek-V3.2 paper, equation 1: score(t) = sum over heads of w_h * relu(q_h . k_t); transformers 5.24.0
+        `DeepseekV32Attention` computes the same in float32.
+    """

@@ -1,0 +1,50 @@
+"""Contract of `write_kv`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.dims import NumPages, PageSize, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.invariants import page_size_is_the_batch_page_size, row_width_matches_format, slots_are_legal
+from dsa_contracts.records import contract
+from dsa_contracts.states import I64, U8, Contiguous, Global, Packed, Plain, Pool, Rotated, UnitLast
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import ND, RD, F, G, L, O
+
+
+@contract(
+    requires=(
+        row_width_matches_format("kv"),
+        row_width_matches_format("pool"),
+        page_size_is_the_batch_page_size("pool"),
+        slots_are_legal(),
+    ),
+    advice=(
+        ("DSA102", "pass one slot a row: batch.out_cache_loc for rows in sequence order, rank_major_loc as gathered"),
+        ("DSA106", "rows and slots must be in the same order: rank-major rows go with batch.rank_major_loc"),
+        ("DSA107", "apply RoPE before the write: keys are stored rotated"),
+        ("DSA110", "a pool holds rows of one format; allocate it for the format that is written"),
+        ("DSA116", "take slots from the batch; -1 stands for padding and is never an index"),
+    ),
+)
+def write_kv(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    kv: Ten[Global[O], Packed[F, Rotated], U8, UnitLast, G, RowBytes],
+    loc: Ten[Global[O], Plain, I64, Contiguous, G],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> None:
+    """Each new token's packed row stands in its slot of the pool; all other slots are unchanged.
+
+    Args:
+        pool: the layer's pool, `[num_pages, page_size, row_bytes]` bytes.
+        kv: packed rows of all ranks; any row stride, so that a column slice of wider rows will do.
+        loc: slot of each row of `kv`, in the same order; negative: not written.
+        row_format: the format of the rows and of the pool.
+        batch: the batch.
+
+    Row order: any, the same in `kv` and `loc`. Aliasing: `pool` is written in place. Sync: none on the host.
+
+    Raises:
+        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA110, DSA114, DSA116.
+
+    Source: sglang 0.5.23 `set_mla_kv_buffer`, which takes halves and drops writes to slot 0; here slot 0 is a slot.
+    """

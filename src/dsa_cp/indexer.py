@@ -1,0 +1,40 @@
+"""The lightning indexer under CP: its keys go the way of KV rows, its queries stay local."""
+
+from dsa_contracts import Ten
+from dsa_contracts.dims import IndexTopk, MaxPages, NumPages, NumRequests, PageSize, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
+from dsa_contracts.typevars import ND, RD, F, L, N
+from dsa_cp.inputs import LayerInputs
+from dsa_cp.placements import Setting, rank_major_loc
+from dsa_cp.stages import all_gather_kv, apply_rope, pack_index_key, select_topk, write_kv
+
+
+def choose_keys(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[F, ND, RD],
+    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+    """Return the keys that each local row attends to; the indexer keys of all ranks stand in `pool` after the call.
+
+    Sync: one collective.
+    """
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width, style = setting.cos_sin_cache, model.qk_rope_head_dim, model.index_rope_style
+    k_index = apply_rope(inputs.k_index, local.positions, table, width, style, batch)
+    packed = pack_index_key(k_index, row_format, batch)
+    gathered = all_gather_kv(packed, row_format, batch, setting.comm)
+    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    return select_topk(
+        apply_rope(inputs.q_index, local.positions, table, width, style, batch),
+        inputs.head_weights,
+        pool,
+        local.causal_lens,
+        local.request_of_row,
+        page_table,
+        model.index_topk,
+        row_format,
+        batch,
+    )

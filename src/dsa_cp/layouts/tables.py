@@ -1,0 +1,31 @@
+"""What every layout does before and after its own arithmetic: check lengths, drop empty segments."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dsa_contracts.layout import SegmentTable
+from dsa_cp.layouts.checks import check_group, checked_lens
+
+
+def lens_tensor(padded_lens: Sequence[int], cp_size: int) -> Tensor:
+    """Return the lengths that a layout cuts as int64 on the CPU; raises BatchError DSA301 or DSA302."""
+    check_group(cp_size)
+    return torch.tensor(checked_lens("padded_lens", padded_lens, least=1), dtype=torch.int64)
+
+
+def segment_table(request: Tensor, start: Tensor, stop: Tensor, written: Tensor | None = None) -> SegmentTable:
+    """Return one rank's table without its empty segments, in the order given.
+
+    Args:
+        request: int64, request of each segment.
+        start: int64, first token of each segment inside its request.
+        stop: int64, the token after the last.
+        written: bool, whether the rank writes the segment's rows; None where it writes all of them.
+    """
+    holds = start < stop
+    segments = torch.stack((request, start, stop), dim=1)[holds]
+    if written is None:
+        return SegmentTable(segments, torch.ones(len(segments), dtype=torch.bool))
+    return SegmentTable(segments, written[holds])

@@ -1,0 +1,211 @@
+"""The legal placements of the gather, each an ordinary typed function: K's way from the projections into the pool.
+
+mypy checks these functions against the contracts of the stages that they call; the planner chooses among them. Each
+returns the merged queries for `attend`; the rows of all ranks stand in the pool after the call.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from dsa_contracts import Comm, CpBatch, Ten, brand
+from dsa_contracts.dims import (
+    CosSinWidth,
+    MaxPosition,
+    Nnz,
+    NnzGathered,
+    NumLocalHeads,
+    NumPages,
+    PageSize,
+    QkHeadDim,
+    RowBytes,
+)
+from dsa_contracts.formats import RowFormat, bf16_format
+from dsa_contracts.states import (
+    BF16,
+    E4M3,
+    F32,
+    I64,
+    U8,
+    Bf16Row,
+    Contiguous,
+    DType,
+    Fp8Row,
+    Fp8Row656,
+    Global,
+    Local,
+    Packed,
+    PackedRowStride,
+    Plain,
+    Pool,
+    RankMajor,
+    Rotated,
+    Sequence,
+    Table,
+)
+from dsa_contracts.typevars import F, L, N
+from dsa_cp.inputs import LayerInputs
+from dsa_cp.local_batch import LocalBatch
+from dsa_cp.models import ModelDims
+from dsa_cp.stages import (
+    all_gather_kv,
+    apply_rope,
+    merge_q,
+    pack_kv,
+    quantize_rows,
+    restore_order,
+    rope_quantize,
+    split_kv,
+    write_kv,
+)
+
+LatentType_contra = TypeVar("LatentType_contra", bound=DType, contravariant=True)
+RopeType_contra = TypeVar("RopeType_contra", bound=DType, contravariant=True)
+QueryType_co = TypeVar("QueryType_co", bound=DType, covariant=True)
+
+
+@dataclass(frozen=True)
+class Setting(Generic[L, N]):
+    """What a placement needs besides the layer's rows: made once per batch.
+
+    Attributes:
+        model: the model's dims.
+        batch: the batch, at the layer that the placement works for.
+        local: this rank's rows.
+        comm: the context-parallel group.
+        cos_sin_cache: the cos/sin table.
+        quant_scale_q: multiplies q before a flat e4m3 cast.
+        quant_scale_kv: multiplies K before a flat e4m3 cast.
+    """
+
+    model: ModelDims
+    batch: CpBatch[L]
+    local: LocalBatch[L, N]
+    comm: Comm
+    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]
+    quant_scale_q: float = 1.0
+    quant_scale_kv: float = 1.0
+
+
+class Placement(Protocol[F, LatentType_contra, RopeType_contra, QueryType_co]):
+    """K's way from the projections into the pool, and the queries' way to `attend`."""
+
+    def __call__(
+        self,
+        inputs: LayerInputs[L, N],
+        setting: Setting[L, N],
+        pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+        row_format: RowFormat[F, LatentType_contra, RopeType_contra],
+    ) -> Ten[Local[L], Rotated, QueryType_co, Contiguous, N, NumLocalHeads, QkHeadDim]:
+        """Write the batch's rows of all ranks into the pool and return this rank's merged queries."""
+
+
+def rank_major_loc(batch: CpBatch[L]) -> Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered]:
+    """Return the slot of each gathered row; raises BatchError DSA304 where the batch has no out_cache_loc."""
+    return brand(batch.required("rank_major_loc", "write_kv"))
+
+
+def out_cache_loc(batch: CpBatch[L]) -> Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]:
+    """Return the slot of each row in sequence order; raises BatchError DSA304 where the batch has none."""
+    return brand(batch.required("out_cache_loc", "write_kv"))
+
+
+def _rotated_q(
+    inputs: LayerInputs[L, N], setting: Setting[L, N]
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """Return merged bf16 queries, rotated by this rank's positions."""
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    q_rope = apply_rope(inputs.q_rope, local.positions, table, width, model.rope_style, batch)
+    return merge_q(inputs.q_nope, q_rope, batch)
+
+
+def rope_quantize_gather(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Fp8Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Fp8Row, E4M3, E4M3],
+) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE and e4m3 fused on local rows, then the gather: the order since sgl-project/sglang#29161."""
+    model, batch = setting.model, setting.batch
+    q, kv = rope_quantize(
+        inputs.q_nope,
+        inputs.q_rope,
+        inputs.k_nope,
+        inputs.k_rope,
+        setting.local.positions,
+        setting.cos_sin_cache,
+        model.rope_style,
+        setting.quant_scale_q,
+        setting.quant_scale_kv,
+        batch,
+    )
+    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
+    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    return q
+
+
+def rope_gather(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Bf16Row, BF16, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE on local rows, then the gather of bf16 rows."""
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = pack_kv(inputs.k_nope, k_rope, row_format, batch)
+    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
+    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    return _rotated_q(inputs, setting)
+
+
+def gather_rope(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Bf16Row, BF16, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at two more passes over KV."""
+    model, batch = setting.model, setting.batch
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    raw = pack_kv(inputs.k_nope, inputs.k_rope, row_format, batch)
+    restored = restore_order(all_gather_kv(raw, row_format, batch, setting.comm), batch)
+    k_nope, k_rope = split_kv(restored, row_format, PackedRowStride, batch)
+    rotated = apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
+    write_kv(pool, pack_kv(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
+    return _rotated_q(inputs, setting)
+
+
+def rope_quantize_rows_gather(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Fp8Row656, E4M3, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE and `fp8_656` on local rows, then the gather: 656 bytes a row on the wire instead of 1152."""
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = quantize_rows(inputs.k_nope, k_rope, row_format, batch)
+    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
+    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    return _rotated_q(inputs, setting)
+
+
+def rope_gather_quantize_rows(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Fp8Row656, E4M3, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE, the gather of bf16 rows, then `fp8_656` of all rows on every rank: vLLM 0.33's order."""
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    wire = bf16_format(model.kv_lora_rank, width)
+    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = pack_kv(inputs.k_nope, k_rope, wire, batch)
+    restored = restore_order(all_gather_kv(kv, wire, batch, setting.comm), batch)
+    k_nope, rotated = split_kv(restored, wire, PackedRowStride, batch)
+    write_kv(pool, quantize_rows(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
+    return _rotated_q(inputs, setting)

@@ -1,0 +1,136 @@
+"""Run prefill batches through the path on simulated or real ranks, and compare with one rank."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsa_contracts import Comm, CpBatch, Layout, declare_pool
+from dsa_contracts.states import Packed, Rotated
+from dsa_cp.inputs import GlobalDraw, cos_sin_cache, draw, shard_inputs
+from dsa_cp.layouts import build_batch
+from dsa_cp.local_batch import LocalBatch, local_batch
+from dsa_cp.models import ModelDims
+from dsa_cp.path import LayerPools, run_layer
+from dsa_cp.placements import Setting
+from dsa_cp.schedule import PrefillBatch, Schedule
+from dsa_cp.wiring import Wiring
+
+Progress = Callable[[int, int], None]
+"""Called by rank 0 with the batches and layers done and their number in all."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell of a run: what every rank needs to know to do its part.
+
+    Attributes:
+        model: the model's dims.
+        schedule: the prefill batches.
+        layout: which rank holds which tokens.
+        wiring: the plan as functions.
+        num_layers: layers to run.
+        seed: seed of the inputs.
+        device: where to run.
+    """
+
+    model: ModelDims
+    schedule: Schedule
+    layout: Layout
+    wiring: Wiring[Any, Any, Any, Any]
+    num_layers: int
+    seed: int
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What one rank has after a job.
+
+    Attributes:
+        pools: KV pool of each layer, then the indexer's pool of each layer: bytes [num_pages, page_size, row_bytes].
+        outs: attention output of each batch and layer, float32 [nnz_local, heads, kv_lora_rank].
+        rows: rows of the batch that each of `outs` belongs to, int64 [nnz_local].
+        calls: stage calls that were checked.
+        checks: facts that were compared anew, remembered calls not counted.
+        unknown: arguments that carried no brand.
+    """
+
+    pools: list[Tensor]
+    outs: list[Tensor]
+    rows: list[Tensor]
+    calls: int
+    checks: int
+    unknown: int
+
+
+def new_pools(job: Job, layer: int) -> LayerPools[Any]:
+    """Return empty pools of one layer."""
+    size, schedule = job.schedule.page_size, job.schedule
+
+    def pool(row_format: Any) -> Any:
+        rows = torch.zeros(schedule.num_pages, size, row_format.row_bytes, dtype=torch.uint8, device=job.device)
+        return declare_pool(rows, Packed[row_format.mark, Rotated], layer)
+
+    return LayerPools(pool(job.wiring.row_format), pool(job.wiring.index_format))
+
+
+def page_table(batch: PrefillBatch) -> list[list[int]]:
+    """Return the pages of each request of a batch, short rows filled up with page 0."""
+    width = max(len(chunk.pages) for chunk in batch.chunks)
+    return [[*chunk.pages, *([0] * (width - len(chunk.pages)))] for chunk in batch.chunks]
+
+
+def batch_for_rank(job: Job, batch: PrefillBatch, comm: Comm) -> CpBatch[Any]:
+    """Return one rank's view of a prefill batch, with the model's dims bound."""
+    size = job.schedule.page_size
+    made = build_batch(
+        job.layout,
+        comm.cp_size,
+        comm.cp_rank,
+        batch.extend_lens,
+        batch.prefix_lens,
+        out_cache_loc=torch.tensor(batch.out_cache_loc(size), dtype=torch.int64),
+        page_table=torch.tensor(page_table(batch), dtype=torch.int32),
+        page_size=size,
+        device=torch.device(job.device),
+        plan=job.wiring.plan.name,
+    )
+    job.model.bind(made)
+    return made
+
+
+def run_rank(comm: Comm, job: Job, progress: Progress | None = None) -> RankResult:
+    """Run a job's batches through all layers on one rank.
+
+    Sync: two collectives a batch and layer.
+    """
+    pools = [new_pools(job, layer) for layer in range(job.num_layers)]
+    num_positions = max(max(b.prefix_lens[i] + b.extend_lens[i] for i in range(len(b.chunks))) for b in job.schedule.batches)
+    table = cos_sin_cache(job.model, num_positions, torch.device(job.device))
+    outs, rows, logs = [], [], []
+    steps = len(job.schedule.batches) * job.num_layers
+    for planned in job.schedule.batches:
+        batch = batch_for_rank(job, planned, comm)
+        local = local_batch(batch)
+        logs.append(batch.log)
+        for layer in range(job.num_layers):
+            view = batch.at_layer(layer)
+            scale = job.wiring.quant_scale
+            setting = Setting(job.model, view, local, comm, table, scale, scale)
+            drawn = draw(job.model, batch.nnz, job.seed, planned.index, layer, torch.device(job.device))
+            inputs = shard_inputs(drawn, job.model, local, view)
+            outs.append(run_layer(inputs, setting, pools[layer], job.wiring).out)
+            rows.append(batch.local_rows)
+            if progress is not None and comm.cp_rank == 0:
+                progress(len(outs), steps)
+    return RankResult(
+        [*(layer.kv for layer in pools), *(layer.index for layer in pools)],
+        [*outs],
+        [*rows],
+        sum(sum(log.calls.values()) for log in logs),
+        sum(sum(log.checked.values()) for log in logs),
+        sum(sum(log.unknown.values()) for log in logs),
+    )

@@ -1,0 +1,123 @@
+"""Reference of `attend`: for each request a masked product over all its keys, in float32, whatever the row format."""
+
+import torch
+from torch import Tensor
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import CpBatch, Ten, brand, stage
+from dsa_contracts.dims import (
+    IndexTopk,
+    KvLoraRank,
+    MaxPages,
+    NumLocalHeads,
+    NumPages,
+    NumRequests,
+    NumSlots,
+    PageSize,
+    QkHeadDim,
+    RowBytes,
+)
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import (
+    F32,
+    I32,
+    U8,
+    Contiguous,
+    DType,
+    Local,
+    Packed,
+    PackedRowStride,
+    PerRequest,
+    Plain,
+    Pool,
+    Rotated,
+    UnitLast,
+)
+from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
+from dsa_cp.stages.grouped_scales import dequantize_groups
+from dsa_cp.stages.paged_keys import row_blocks, slots_of_request
+from dsa_cp.stages.split_kv import part_of, split_kv
+
+
+@stage(contracts.attend)
+def attend(
+    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
+    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
+    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
+    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    softmax_scale: float,
+    q_scale: float,
+    kv_scale: float,
+    out_dtype: type[AD],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> tuple[
+    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
+    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
+]:
+    """See `dsa_contracts.stages.attend`."""
+    rows, heads, _ = q.shape
+    rank = row_format.part("k_nope").count
+    out = torch.zeros(rows, heads, rank, dtype=_torch_dtype(out_dtype), device=q.device)
+    lse = torch.full((rows, heads), float("-inf"), device=q.device)
+    for request, blocks in row_blocks(request_of_row, causal_lens):
+        slots = slots_of_request(page_table, request, blocks[-1].num_keys, pool.shape[1])
+        keys = values_of_rows(pool.view(-1, pool.shape[-1])[slots], row_format, kv_scale, batch)
+        for block in blocks:
+            visible = _visible(topk_indices[block.rows], causal_lens[block.rows], block.num_keys)
+            scaled = q[block.rows].float() * (q_scale * softmax_scale)
+            out_block, lse[block.rows] = _attend_block(scaled, keys[: block.num_keys], visible, rank)
+            out[block.rows] = out_block.to(out.dtype)
+    return brand(out), brand(lse)
+
+
+def values_of_rows(rows: Tensor, row_format: RowFormat[F, ND, RD], kv_scale: float, batch: CpBatch[L]) -> Tensor:
+    """Return the values of packed KV rows: float32 [n, kv_lora_rank + qk_rope_head_dim].
+
+    Args:
+        rows: uint8 [n, row_bytes], rotated.
+        row_format: `bf16`, `fp8` or `fp8_656`.
+        kv_scale: value = code * kv_scale; for `fp8_656` on top of the row's own scales.
+        batch: the batch that the rows are read for.
+    """
+    packed: Ten[Pool, Packed[F, Rotated], U8, UnitLast, NumSlots, RowBytes] = brand(rows)
+    k_nope, k_rope = split_kv(packed, row_format, PackedRowStride, batch)
+    latent = k_nope.float()
+    if any(part.name == "scales" for part in row_format.parts):
+        latent = dequantize_groups(k_nope, part_of(rows, row_format.part("scales")))
+    return torch.cat([latent, k_rope.float()], dim=-1) * kv_scale
+
+
+def _visible(topk: Tensor, causal_lens: Tensor, num_keys: int) -> Tensor:
+    """Return bool [n, num_keys]: whether a row attends to a key. Entries outside 0..causal_len-1 count for nothing."""
+    legal = (topk >= 0) & (topk < causal_lens[:, None])
+    chosen = torch.zeros(topk.shape[0], num_keys + 1, dtype=torch.bool, device=topk.device)
+    chosen.scatter_(1, torch.where(legal, topk, num_keys).long(), value=True)
+    return chosen[:, :num_keys]
+
+
+def _attend_block(q: Tensor, keys: Tensor, visible: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return out [n, heads, rank] and lse [n, heads] of one block.
+
+    Args:
+        q: float32 [n, heads, d], scaled.
+        keys: float32 [num_keys, d]; the first `rank` columns are also the values.
+        visible: bool [n, num_keys].
+        rank: width of the latent.
+    """
+    rows, heads, _ = q.shape
+    scores = (q.flatten(0, 1) @ keys.T).view(rows, heads, -1)
+    scores.masked_fill_(~visible[:, None, :], float("-inf"))
+    top = scores.amax(dim=-1, keepdim=True)
+    weights = (scores - torch.where(top.isneginf(), 0.0, top)).exp_()
+    total = weights.sum(dim=-1)
+    out = (weights.flatten(0, 1) @ keys[:, :rank]).view(rows, heads, rank)
+    out = torch.where(total[..., None] > 0, out / total[..., None], 0.0)
+    return out, total.log() + top[..., 0]
+
+
+def _torch_dtype(mark: type[DType]) -> torch.dtype:
+    """Return the torch dtype of a dtype mark."""
+    return mark.torch_dtype

@@ -1,0 +1,24 @@
+"""Reference of `pack_index_key`."""
+
+import torch
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import CpBatch, Ten, brand, stage
+from dsa_contracts.dims import IndexHeadDim, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import BF16, U8, Contiguous, Packed, Rotated, UnitLast
+from dsa_contracts.typevars import ND, RD, F, L, M, R
+from dsa_cp.stages.grouped_scales import quantize_groups
+
+
+@stage(contracts.pack_index_key)
+def pack_index_key(
+    k_index: Ten[R, Rotated, BF16, UnitLast, M, IndexHeadDim],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> Ten[R, Packed[F, Rotated], U8, Contiguous, M, RowBytes]:
+    """See `dsa_contracts.stages.pack_index_key`."""
+    if not row_format.is_quantized:
+        return brand(k_index.clone(memory_format=torch.contiguous_format).view(torch.uint8))
+    codes, scales = quantize_groups(k_index, k_index.shape[-1])
+    return brand(torch.cat([codes.view(torch.uint8), scales.view(torch.uint8)], dim=-1))

@@ -1,0 +1,27 @@
+"""Reference of `quantize_rows`."""
+
+import torch
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import CpBatch, Ten, brand, stage
+from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.formats import SCALE_GROUP, RowFormat
+from dsa_contracts.states import BF16, E4M3, U8, Contiguous, Fp8Row656, Packed, Plain, Rotated, UnitLast
+from dsa_contracts.typevars import L, M, R
+from dsa_cp.stages.grouped_scales import quantize_groups
+
+
+@stage(contracts.quantize_rows)
+def quantize_rows(
+    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
+    k_rope: Ten[R, Rotated, BF16, UnitLast, M, QkRopeHeadDim],
+    row_format: RowFormat[Fp8Row656, E4M3, BF16],
+    batch: CpBatch[L],
+) -> Ten[R, Packed[Fp8Row656, Rotated], U8, Contiguous, M, RowBytes]:
+    """See `dsa_contracts.stages.quantize_rows`."""
+    codes, scales = quantize_groups(k_nope, SCALE_GROUP)
+    kv = torch.empty(k_nope.shape[0], row_format.row_bytes, dtype=torch.uint8, device=k_nope.device)
+    kv[:, row_format.part("k_nope").columns] = codes.view(torch.uint8)
+    kv[:, row_format.part("scales").columns] = scales.view(torch.uint8)
+    kv[:, row_format.part("k_rope").columns] = k_rope.contiguous().view(torch.uint8)
+    return brand(kv)

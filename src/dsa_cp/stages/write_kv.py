@@ -1,0 +1,22 @@
+"""Reference of `write_kv`: a masked scatter; a negative slot is never an index."""
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import CpBatch, Ten, stage
+from dsa_contracts.dims import NumPages, PageSize, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import I64, U8, Contiguous, Global, Packed, Plain, Pool, Rotated, UnitLast
+from dsa_contracts.typevars import ND, RD, F, G, L, O
+
+
+@stage(contracts.write_kv)
+def write_kv(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    kv: Ten[Global[O], Packed[F, Rotated], U8, UnitLast, G, RowBytes],
+    loc: Ten[Global[O], Plain, I64, Contiguous, G],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> None:
+    """See `dsa_contracts.stages.write_kv`."""
+    slots = pool.view(-1, pool.shape[-1])
+    written = loc >= 0
+    slots[loc[written]] = kv[written]
