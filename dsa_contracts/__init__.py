@@ -5,7 +5,7 @@ Three names are enough to start: `Ten` states what a tensor is, `contract` makes
 """
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import brand, brand_of, declare, declare_pool
+from dsa_contracts.brands import brand, brand_of, declare, declare_lasting
 from dsa_contracts.comm import Comm, guard
 from dsa_contracts.errors import CODES, ContractError
 from dsa_contracts.layout import Layout, Segment, SegmentTable
@@ -35,7 +35,7 @@ __all__ = [
     "contract",
     "contract_of",
     "declare",
-    "declare_pool",
+    "declare_lasting",
     "guard",
     "stage",
     "unchecked",

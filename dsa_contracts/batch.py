@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Generic, get_args
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -104,7 +105,7 @@ class CpBatch(Generic[L]):
                 self._adopt(name, spec, tensor)
 
     def _adopt(self, name: str, spec: TensorSpec, tensor: Tensor) -> None:
-        """Check one index tensor against its annotation and brand it."""
+        """Check one index tensor against its annotation, and keep and brand a view of it: its giver may reuse it."""
         sizes = tuple(self.row_counts.get(dim_text(dim)) for dim in spec.dims)
         fits = isinstance(tensor, Tensor) and tensor.dtype == getattr(spec.dtype, "torch_dtype", None)
         fits = fits and tensor.dim() == len(sizes) and stride_fault(tensor, spec.strides, None) is None
@@ -120,7 +121,9 @@ class CpBatch(Generic[L]):
             )
         rows = substitute(spec.rows, {"L": type(self.layout)})
         kind = Kind(rows, spec.state, layout_text(rows, self.layout.name), f"batch.{name}")
-        set_brand(tensor, Brand(kind, self.token, None))
+        own = tensor.view_as(tensor)
+        set_brand(own, Brand(kind, self.token, None))
+        object.__setattr__(self, name, own)
 
     @cached_property
     def row_counts(self) -> dict[str, int]:
@@ -176,11 +179,11 @@ class CpBatch(Generic[L]):
 
     @cached_property
     def signature(self) -> "BatchSignature":
-        """Host facts that contracts read, as one object with a hash computed once."""
+        """Host facts that contracts read, as one object for all batches that agree in them; its hash is its identity."""
         table = None if self.page_table is None else tuple(self.page_table.shape)
         facts = (self.layout, self.cp_size, self.cp_rank, self.nnz, self.nnz_local, self.nnz_padded)
         more = (self.num_requests, self.max_seq_len, self.page_size, table, str(self.device), self.plan)
-        return BatchSignature((*facts, *more))
+        return _SIGNATURES.setdefault((*facts, *more), BatchSignature())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -208,23 +211,11 @@ class CpBatch(Generic[L]):
         return value  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False)
 class BatchSignature:
-    """A tuple of host facts whose hash is computed once."""
+    """Stands for the host facts of a batch; kept as long as a batch or a remembered call has it."""
 
-    facts: tuple[object, ...]
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.facts)
-
-    def __hash__(self) -> int:
-        """Return the hash of the facts."""
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same facts."""
-        return self is other or (isinstance(other, BatchSignature) and self.facts == other.facts)
+_SIGNATURES: WeakValueDictionary[tuple[object, ...], BatchSignature] = WeakValueDictionary()
 
 
 def check_ranks(cp_size: int, cp_rank: int) -> None:

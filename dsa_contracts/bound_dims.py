@@ -13,10 +13,15 @@ class Bound(NamedTuple):
 
 @dataclass
 class BoundDims:
-    """The dims of one batch on one rank. The batch binds the row counts, the model or the first tensor the rest."""
+    """The dims of one batch on one rank. The batch binds the row counts, the model or the first tensor the rest.
+
+    Attributes:
+        dims: what is bound, by name.
+        applied: remembered calls that agree with it and have bound what they bind.
+    """
 
     dims: dict[str, Bound] = field(default_factory=dict)
-    applied: set[int] = field(default_factory=set)
+    applied: set[object] = field(default_factory=set)
 
     def value(self, name: str) -> int | None:
         """Return a dim's value, None where it is not bound."""

@@ -6,24 +6,29 @@ tensor is unknown, which is counted and not an error.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, get_args, get_origin
 
 from torch import Tensor
 
-from dsa_contracts.states import Pool
 from dsa_contracts.tensors import TensorSpec, mark_text
 from dsa_contracts.typevars import L
 
 if TYPE_CHECKING:
     from dsa_contracts.batch import CpBatch
 
-_ATTRIBUTE = "_dsa_brand"
+ATTRIBUTE = "_dsa_brand"
+"""Where a tensor object keeps its brand."""
+
 T = TypeVar("T", bound=Tensor)
+
+
+_KEYS: dict[tuple[object, object, str], object] = {}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The part of a brand that is the same in every batch and layer. None: not known.
+    """The part of a brand that is the same in every batch. None: not known.
 
     Attributes:
         rows: concrete rows mark, as in `Local[Zigzag]`.
@@ -37,15 +42,21 @@ class Kind:
     layout: str
     producer: str
 
+    @cached_property
+    def key(self) -> object:
+        """One object for all kinds with the same rows, state and layout, whoever made them; its hash is its identity."""
+        return _KEYS.setdefault((self.rows, self.state, self.layout), object())
+
 
 class Brand:
     """A tensor's state: a `Kind`, and the batch and the layer that it was made for."""
 
-    __slots__ = ("batch_token", "kind", "layer")
+    __slots__ = ("batch_token", "key", "kind", "layer")
 
     def __init__(self, kind: Kind, batch_token: object, layer: int | None) -> None:
         """Keep the parts; `layer` None means that the tensor serves every layer of its batch."""
         self.kind = kind
+        self.key = kind.key
         self.batch_token = batch_token
         self.layer = layer
 
@@ -58,12 +69,12 @@ class Brand:
 
 def brand_of(tensor: Tensor) -> Brand | None:
     """Return a tensor's brand, None where it has none."""
-    return getattr(tensor, _ATTRIBUTE, None)
+    return getattr(tensor, ATTRIBUTE, None)
 
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:
     """Put a brand on a tensor object, or take it off."""
-    setattr(tensor, _ATTRIBUTE, brand)
+    setattr(tensor, ATTRIBUTE, brand)
 
 
 def brand(tensor: Tensor) -> T:  # type: ignore[type-var]
@@ -91,9 +102,9 @@ def declare(tensor: Tensor, rows: object, state: object, batch: "CpBatch[L]", pr
     return tensor  # type: ignore[return-value]
 
 
-def declare_pool(tensor: Tensor, state: object, layer: int | None) -> T:  # type: ignore[type-var]
-    """Brand a KV pool, which outlives batches, with its layer and the state of its rows."""
-    set_brand(tensor, Brand(Kind(Pool, state, "", f"pool of layer {layer}"), None, layer))
+def declare_lasting(tensor: Tensor, rows: object, state: object, producer: str, layer: int | None = None) -> T:  # type: ignore[type-var]
+    """Brand a tensor that outlives batches: a KV pool of one layer, or a cos/sin table."""
+    set_brand(tensor, Brand(Kind(rows, state, "", producer), None, layer))
     return tensor  # type: ignore[return-value]
 
 

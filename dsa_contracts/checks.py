@@ -24,7 +24,7 @@ from dsa_contracts.dims import Dim, dim_name
 from dsa_contracts.invariants import Call, Invariant
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import ParamRecord, StageContract
-from dsa_contracts.states import DType, RowStride
+from dsa_contracts.states import DType, Global, Local, RowStride
 from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, dim_text, stride_fault
 
 _CALL_DIMS = frozenset({"row_bytes", "max_position", "cos_sin_width", "num_pages", "num_slots", "max_pages"})
@@ -137,7 +137,7 @@ def _bind_dims(param: ParamRecord, tensor: Tensor, batch: CpBatch[Layout], passe
             return
         name = dim_text(dim)
         passed.dims.setdefault(name, size)
-        if isinstance(dim, type) and name not in _CALL_DIMS and batch.dims.value(name) is None:
+        if isinstance(dim, type) and name not in _CALL_DIMS:
             passed.bindings += ((name, size, f"{stage}.{param.name}"),)
 
 
@@ -215,3 +215,25 @@ def check_invariants(
         if fault is not None:
             raise Diagnosis(contract, batch, {}, values, is_output).invariant_error(invariant, fault)
     return len(chosen)
+
+
+def check_stated(contract: StageContract, values: dict[str, object], batch: CpBatch[Layout]) -> int:
+    """Check that every tensor of local or global rows says which; returns how many were looked at.
+
+    A tensor without a brand is legal where an invariant reads its values. Elsewhere only a brand can tell the right order
+    from a wrong one of the same shape, so that values mode asks for it.
+
+    Raises:
+        StageInputError: DSA125.
+    """
+    read = {invariant.subject for invariant in contract.requires if invariant.reads_data}
+    looked_at = 0
+    for param in contract.params:
+        value = values[param.name]
+        if param.spec is None or not isinstance(value, Tensor) or param.name in read:
+            continue
+        if isinstance(param.spec.rows, TypeVar) or get_origin(param.spec.rows) in (Local, Global):
+            looked_at += 1
+            if brand_of(value) is None:
+                raise Diagnosis(contract, batch, {}, values, is_output=False).unstated_error(param)
+    return looked_at

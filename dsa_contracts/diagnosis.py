@@ -58,6 +58,12 @@ class Diagnosis:
         code, what = fault
         return self._error(code, f"{param.name} {what}", param, f"its brand: {brand.describe()}", "")
 
+    def unstated_error(self, param: ParamRecord) -> ContractError:
+        """Return the error for a tensor whose rows and order nothing states."""
+        because = "it has no brand: a view or an operation dropped it, or no stage made it"
+        advice = "pass what a stage returned, or state it with dsa_contracts.declare where it enters the path"
+        return self._error("DSA125", f"nothing states which rows {param.name} holds", param, because, advice)
+
     def invariant_error(self, invariant: Invariant, fault: str) -> ContractError:
         """Return the error for an invariant that does not hold."""
         kind = StageOutputError if self.is_output else StageInputError
@@ -166,12 +172,12 @@ def brand_fault(
     brand: Brand, spec: TensorSpec, batch: CpBatch[Layout], variables: dict[str, object]
 ) -> tuple[str, str] | None:
     """Return the code of what in a brand does not fit a spec, and the words for it; None where all fits."""
+    if brand.kind.layout and brand.kind.layout != batch.layout.name:
+        return "DSA106", f"is laid out as {brand.kind.layout}, the batch as {batch.layout.name}"
     if brand.batch_token is not None and brand.batch_token is not batch.token:
         return "DSA108", "was made for another batch"
     if brand.layer is not None and batch.layer is not None and brand.layer != batch.layer:
         return "DSA108", f"was made for layer {brand.layer}, this is layer {batch.layer}"
-    if brand.kind.layout and brand.kind.layout != batch.layout.name:
-        return "DSA106", f"is laid out as {brand.kind.layout}, the batch as {batch.layout.name}"
     if not unify(spec.rows, brand.kind.rows, variables):
         return "DSA106", f"holds {mark_text(brand.kind.rows)} rows, not {_meant(spec.rows, variables)}"
     if not unify(spec.state, brand.kind.state, variables):

@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "DSA122": "gathered rows are not in the order of the group's ranks",
     "DSA123": "an output shares its tensor object with an input",
     "DSA124": "the number of heads or a head dim does not fit the model of the batch",
+    "DSA125": "nothing states which rows a tensor holds, in which order, and no value of it can show it",
     "DSA201": "a return value has the wrong type, or is missing",
     "DSA202": "a returned dim differs from the value bound for this batch or this call",
     "DSA203": "a returned tensor has another dtype than its contract names",

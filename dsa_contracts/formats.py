@@ -1,6 +1,7 @@
 """KV row formats: which bytes of a packed row are what. One record serves packing, splitting, the planner and checks."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from dsa_contracts.errors import ArgumentError
@@ -50,6 +51,14 @@ class RowFormat(Generic[FT_co, NT_co, RT_co]):
     mark: type[FT_co]
     parts: tuple[RowPart, ...]
     is_quantized: bool
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.mark, self.parts, self.is_quantized))
+
+    def __hash__(self) -> int:
+        """Return the hash of the fields, computed once: a format is part of every signature."""
+        return self._hash
 
     @property
     def row_bytes(self) -> int:

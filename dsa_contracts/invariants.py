@@ -8,15 +8,18 @@ a call that passed once need not be looked at again.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import get_origin
 
 import torch
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
+from dsa_contracts.brands import brand_of
 from dsa_contracts.comm import Comm
 from dsa_contracts.errors import ContractDefinitionError
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.layout import Layout
+from dsa_contracts.states import Local
 
 
 @dataclass(frozen=True)
@@ -248,6 +251,31 @@ def local_values_match_rows(local: str, source: str, code: str, name: str) -> In
 
     statement = f"{local}[i] = batch.{source}[row of i], 0 for padding"
     return Invariant(name, code, local, statement, True, check)
+
+
+def positions_go_with(tensor: str) -> Invariant:
+    """Positions are those of the rows that another argument's brand names: this rank's, or all in sequence order."""
+
+    def check(call: Call) -> str | None:
+        got, batch = call.tensor("positions"), call.batch
+        brand = brand_of(call.tensor(tensor))
+        if brand is None:
+            return None
+        want: Tensor = batch.positions
+        if get_origin(brand.kind.rows) is Local:
+            rows = _rows_for(call, "positions")
+            if rows is None:
+                return f"positions has {got.shape[0]} rows"
+            want = torch.where(rows >= 0, batch.positions[rows.clamp(min=0)], 0)
+        if got.shape == want.shape and bool((got == want).all()):
+            return None
+        if got.shape != want.shape:
+            return f"positions has {got.shape[0]} rows, {tensor} goes by {want.shape[0]}"
+        at = _first(got != want)
+        return f"positions[{at}] is {int(got[at])}, row {at} of {tensor} is at position {int(want[at])}"
+
+    statement = f"positions[i] is the position of row i of {tensor}"
+    return Invariant("positions_go_with_rows", "DSA115", "positions", statement, True, check)
 
 
 def _rows_for(call: Call, local: str) -> Tensor | None:

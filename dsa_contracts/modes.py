@@ -38,38 +38,33 @@ def mode_from_environment() -> Mode:
         ) from None
 
 
-class _Switch:
-    """Process-wide state of `unchecked` and `checking_values`; ranks simulated in threads share it."""
+class Switch:
+    """Process-wide state of `unchecked` and `checking_values`; ranks simulated in threads share it.
+
+    Attributes:
+        unchecked_depth: above 0 where checks are suspended.
+        values_depth: above 0 where stages in development mode also read device data.
+    """
 
     unchecked_depth = 0
     values_depth = 0
 
 
-def is_suspended() -> bool:
-    """Whether checks are suspended in this process."""
-    return _Switch.unchecked_depth > 0
-
-
-def is_reading_values() -> bool:
-    """Whether stages in development mode also read device data."""
-    return _Switch.values_depth > 0
-
-
 @contextmanager
 def unchecked() -> Iterator[None]:
     """Suspend all checks of this process, for comparison with the checked run. In production nothing is left to suspend."""
-    _Switch.unchecked_depth += 1
+    Switch.unchecked_depth += 1
     try:
         yield
     finally:
-        _Switch.unchecked_depth -= 1
+        Switch.unchecked_depth -= 1
 
 
 @contextmanager
 def checking_values() -> Iterator[None]:
     """Let stages in development mode also run the checks of values mode."""
-    _Switch.values_depth += 1
+    Switch.values_depth += 1
     try:
         yield
     finally:
-        _Switch.values_depth -= 1
+        Switch.values_depth -= 1

@@ -1,54 +1,83 @@
-"""The signature of a call: everything that a contract reads, apart from device data. Equal signatures pass alike."""
+"""The signature of a call: everything that a contract reads, apart from device data. Equal signatures pass alike.
 
-from enum import Enum
+This runs before every call that passed before, so it is written to be cheap: brands and batches take part by objects
+that are one for equal facts, whose hash is their identity, and the group is known by its place and not by a protocol test.
+"""
+
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import brand_of
-from dsa_contracts.comm import Comm
+from dsa_contracts.brands import ATTRIBUTE
 from dsa_contracts.layout import Layout
+from dsa_contracts.records import StageContract
 
 
-def call_signature(args: tuple[object, ...], batch: CpBatch[Layout]) -> tuple[object, ...]:
-    """Return the signature of a call's arguments as one hashable value.
+@dataclass(frozen=True)
+class Places:
+    """Where what stands among a stage's arguments.
+
+    Attributes:
+        batch: the batch.
+        comm: the group of a collective stage, None for other stages.
+        tensors: parameters that a `Ten` annotates.
+        others: all other parameters.
+    """
+
+    batch: int
+    comm: int | None
+    tensors: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+def places_of(contract: StageContract) -> Places:
+    """Return where what stands among the arguments of a contract's stage."""
+    batch = contract.names.index("batch")
+    comm = contract.names.index(contract.comm_param) if contract.comm_param else None
+    tensors = tuple(at for at, param in enumerate(contract.params) if param.spec is not None)
+    others = tuple(at for at in range(len(contract.params)) if at not in (batch, comm, *tensors))
+    return Places(batch, comm, tensors, others)
+
+
+def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Places) -> tuple[object, ...]:
+    """Return the signature of a call's arguments as one value, hashable where all arguments are.
 
     A brand takes part by its kind, and by whether it was made for this batch and layer, so that the same call in the next
-    layer or batch has the same signature.
+    layer or batch has the same signature. A group takes part by its size and rank.
     """
     token, layer = batch.token, batch.layer
     parts: list[object] = [batch.signature, layer is None]
-    for arg in args:
+    for at in places.tensors:
+        arg = args[at]
         if isinstance(arg, Tensor):
-            brand = brand_of(arg)
+            brand = getattr(arg, ATTRIBUTE, None)
             if brand is None:
-                parts.append((arg.shape, arg.stride(), arg.dtype, arg.device, None))
-                continue
-            fresh = brand.batch_token is token or brand.batch_token is None
-            if brand.layer is not None and layer is not None and brand.layer != layer:
-                fresh = False
-            parts.append((arg.shape, arg.stride(), arg.dtype, arg.device, brand.kind, fresh))
-        elif arg is not batch:
-            parts.append(_plain(arg))
+                key = None
+            elif (brand.batch_token is token or brand.batch_token is None) and (
+                brand.layer is layer or brand.layer is None or layer is None or brand.layer == layer
+            ):
+                key = brand.key
+            else:
+                key = object()  # stale: equal to no key that is remembered
+            parts += (arg.shape, arg.is_contiguous() or arg.stride(), arg.dtype, arg.device, key)
+        else:
+            parts += (type(arg), arg)
+    for at in places.others:
+        arg = args[at]
+        parts += (type(arg), arg)
+    if places.comm is not None:
+        comm = args[places.comm]
+        parts += (type(comm), getattr(comm, "cp_size", None), getattr(comm, "cp_rank", None))
     return tuple(parts)
-
-
-def _plain(arg: object) -> object:
-    """Return what of an argument that is no tensor takes part in the signature."""
-    if isinstance(arg, Comm):
-        return (type(arg), arg.cp_size, arg.cp_rank)
-    if isinstance(arg, bool | int | float | str | type | Enum) or arg is None:
-        return (type(arg), arg)
-    try:
-        hash(arg)
-    except TypeError:
-        return id(arg)
-    return arg
 
 
 def output_signature(results: tuple[object, ...]) -> tuple[object, ...]:
     """Return the signature of a call's return values."""
-    return tuple(
-        (result.shape, result.stride(), result.dtype, result.device) if isinstance(result, Tensor) else _plain(result)
-        for result in results
-    )
+    parts: list[object] = []
+    for result in results:
+        if isinstance(result, Tensor):
+            parts += (result.shape, result.is_contiguous() or result.stride(), result.dtype, result.device)
+        else:
+            parts += (type(result), result)
+    return tuple(parts)

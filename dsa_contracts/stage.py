@@ -5,23 +5,26 @@ checks the call, brands the results and remembers the signature of a call that p
 layer costs a look-up. `unchecked_function` gives the bare function in any mode.
 """
 
+import contextlib
 import inspect
+import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from threading import Lock
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import Brand, Kind, output_kind, set_brand
-from dsa_contracts.checks import Passed, check_invariants, check_params
+from dsa_contracts.brands import ATTRIBUTE, Brand, Kind, output_kind
+from dsa_contracts.checks import Passed, check_invariants, check_params, check_stated
 from dsa_contracts.comm import Comm
-from dsa_contracts.errors import ContractDefinitionError, ContractError, StageInputError
+from dsa_contracts.errors import ContractDefinitionError, ContractError, StageInputError, StageOutputError
 from dsa_contracts.layout import Layout
-from dsa_contracts.modes import Mode, is_reading_values, is_suspended, mode_from_environment
+from dsa_contracts.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.records import StageContract, contract_of, register_implementation
-from dsa_contracts.signatures import call_signature, output_signature
+from dsa_contracts.signatures import call_signature, output_signature, places_of
 from dsa_contracts.tensors import describe_tensor
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -31,11 +34,11 @@ MEMORY_LIMIT = 1024
 
 
 class _Remembered:
-    """A call that passed: what it binds, what its outputs are, and the signatures of outputs that passed."""
+    """A call that passed: what it binds, which outputs are of which kind, and the signatures of outputs that passed."""
 
     __slots__ = ("bindings", "kinds", "outputs", "passed", "unknown")
 
-    def __init__(self, passed: Passed, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, passed: Passed, kinds: tuple[tuple[int, Kind], ...]) -> None:
         self.bindings = passed.bindings
         self.kinds = kinds
         self.outputs: set[object] = set()
@@ -91,17 +94,17 @@ class _Checked:
         self.contract = contract
         self.function = function
         self.reads_values = mode is Mode.VALUES
-        self.memory: dict[object, _Remembered] = {}
+        self.memory: dict[tuple[object, ...], _Remembered] = {}
+        self.lock = threading.Lock()
         self.signature = inspect.signature(function)
-        self.batch_at = contract.names.index("batch")
-        self.comm_at = contract.names.index(contract.comm_param) if contract.comm_param else None
+        self.places = places_of(contract)
 
     def wrapper(self) -> Callable[..., object]:
         """Return the function that stands for the implementation."""
 
         @wraps(self.function)
         def checked(*args: object, **kwargs: object) -> object:
-            if is_suspended() or torch.compiler.is_compiling():
+            if Switch.unchecked_depth or torch.compiler.is_compiling():
                 return self.function(*args, **kwargs)
             if kwargs or len(args) != len(self.contract.params):
                 args = self._positional(args, kwargs)
@@ -127,43 +130,45 @@ class _Checked:
 
     def _call(self, args: tuple[object, ...]) -> object:
         """Check, run, check, brand."""
-        batch = args[self.batch_at]
+        batch = args[self.places.batch]
         if not isinstance(batch, CpBatch):
             raise StageInputError(
                 f"{self.contract.name}: batch is {type(batch).__name__}",
                 facts=[("expected", "CpBatch"), ("contract", self.contract.location)],
             )
-        key = call_signature(args, batch)
-        found = self.memory.get(key)
-        checked = 0
-        if found is None or not self._applies(found, batch):
+        reads_values = self.reads_values or Switch.values_depth > 0
+        key = call_signature(args, batch, self.places)
+        found, checked = self._recall(key, batch), 0
+        if found is None:
             found = self._check_inputs(args, batch)
             checked = found.passed.checked
-            self._remember(key, found)
-        if self.reads_values or is_reading_values():
+        if reads_values:
             checked += self._check_values(args, batch)
-        if self.comm_at is not None:
+        if self.places.comm is not None:
             self._agree(args, batch)
         result = self.function(*args)
-        checked += self._check_outputs(args, result, batch, found)
+        results = result if isinstance(result, tuple) else (result,) if self.contract.returns else ()
+        seen = output_signature(results)
+        if reads_values or seen not in found.outputs:
+            checked += self._check_results(args, results, batch, found, reads_values=reads_values)
+            found.outputs.add(seen)
+        for at, kind in found.kinds:
+            if results[at] is not None:
+                setattr(results[at], ATTRIBUTE, Brand(kind, batch.token, batch.layer))
+        if found not in batch.dims.applied:
+            self._remember(key, found, batch)
         batch.log.add(self.contract.name, checked=checked, unknown=found.unknown)
         return result
 
-    def _applies(self, found: _Remembered, batch: CpBatch[Layout]) -> bool:
-        """Whether a remembered call agrees with the dims of this batch; if so they are bound by it."""
-        dims = batch.dims
-        if id(found) in dims.applied:
-            return True
-        if not dims.agrees(found.bindings):
-            return False
-        self._bind(found, batch)
-        return True
-
-    @staticmethod
-    def _bind(found: _Remembered, batch: CpBatch[Layout]) -> None:
-        for name, value, by in found.bindings:
-            batch.dims.bind(name, value, by)
-        batch.dims.applied.add(id(found))
+    def _recall(self, key: tuple[object, ...], batch: CpBatch[Layout]) -> _Remembered | None:
+        """Return the call of this signature that passed, None where there is none or it contradicts a bound dim."""
+        try:
+            found = self.memory.get(key)
+        except TypeError:
+            return None  # an argument that cannot be hashed: such calls are checked each time
+        if found is None or found in batch.dims.applied or batch.dims.agrees(found.bindings):
+            return found
+        return None
 
     def _check_inputs(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> _Remembered:
         """Check all that metadata and brands say of the arguments."""
@@ -172,53 +177,42 @@ class _Checked:
         check_params(contract, contract.params, values, batch, passed, is_output=False)
         passed.checked += check_invariants(contract, contract.requires, values, batch, reads_data=False, is_output=False)
         kinds = tuple(
-            output_kind(record.spec, passed.variables, batch.layout.name, f"{contract.name}.{record.name}")
-            for record in contract.returns
+            (at, output_kind(record.spec, passed.variables, batch.layout.name, f"{contract.name}.{record.name}"))
+            for at, record in enumerate(contract.returns)
             if record.spec is not None
         )
-        found = _Remembered(passed, kinds)
-        self._bind(found, batch)
-        return found
+        return _Remembered(passed, kinds)
 
-    def _remember(self, key: object, found: _Remembered) -> None:
-        """Remember a call that passed; the oldest goes when there are too many."""
-        while len(self.memory) >= MEMORY_LIMIT:
-            self.memory.pop(next(iter(self.memory)), None)
-        self.memory[key] = found
+    def _remember(self, key: tuple[object, ...], found: _Remembered, batch: CpBatch[Layout]) -> None:
+        """Bind the dims of a call that passed, and remember it; the oldest goes when there are too many."""
+        for name, value, by in found.bindings:
+            batch.dims.bind(name, value, by)
+        batch.dims.applied.add(found)
+        with contextlib.suppress(TypeError), self.lock:
+            self.memory[key] = found
+            while len(self.memory) > MEMORY_LIMIT:
+                del self.memory[next(iter(self.memory))]
 
     def _check_values(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> int:
         """Check the invariants that read device data before the call."""
         values = dict(zip(self.contract.names, args, strict=True))
         requires = self.contract.requires
-        return check_invariants(self.contract, requires, values, batch, reads_data=True, is_output=False)
+        stated = check_stated(self.contract, values, batch)
+        return stated + check_invariants(self.contract, requires, values, batch, reads_data=True, is_output=False)
 
     def _agree(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> None:
         """Compare this call with the same call on the other ranks, before the payload moves."""
-        comm = args[self.comm_at or 0]
-        if isinstance(comm, Comm):
-            tensor = next(arg for arg in args if isinstance(arg, Tensor))
-            width = f"{str(tensor.dtype).removeprefix('torch.')}[rows, {', '.join(map(str, tensor.shape[1:]))}]"
-            comm.agree(f"{self.contract.name} layer={batch.layer} {width} {batch.fingerprint}")
+        comm = cast(Comm, args[self.places.comm or 0])
+        tensor = next(arg for arg in args if isinstance(arg, Tensor))
+        width = f"{str(tensor.dtype).removeprefix('torch.')}[rows, {', '.join(map(str, tensor.shape[1:]))}]"
+        comm.agree(f"{self.contract.name} layer={batch.layer} {width} {batch.fingerprint}")
 
     def _tell_others(self, args: tuple[object, ...], error: ContractError) -> None:
         """Let the other ranks of a collective know that this rank will not come."""
-        comm = args[self.comm_at] if self.comm_at is not None and self.comm_at < len(args) else None
+        comm_at = self.places.comm
+        comm = args[comm_at] if comm_at is not None and comm_at < len(args) else None
         if isinstance(comm, Comm) and not error.code.startswith("DSA5"):
             raise comm.fail(str(error)) from error
-
-    def _check_outputs(self, args: tuple[object, ...], result: object, batch: CpBatch[Layout], found: _Remembered) -> int:
-        """Check the return values, then brand them."""
-        returns = self.contract.returns
-        results = result if isinstance(result, tuple) else () if not returns else (result,)
-        key, checked = output_signature(results), 0
-        reads_values = self.reads_values or is_reading_values()
-        if key not in found.outputs or reads_values:
-            checked = self._check_results(args, results, batch, found, reads_values=reads_values)
-            found.outputs.add(key)
-        for tensor, kind in zip(results, found.kinds, strict=False):
-            if isinstance(tensor, Tensor):
-                set_brand(tensor, Brand(kind, batch.token, batch.layer))
-        return checked
 
     def _check_results(
         self,
@@ -235,13 +229,13 @@ class _Checked:
             raise ContractDefinitionError(
                 f"{contract.name} returned {len(results)} values, its contract has {len(contract.returns)}"
             )
-        shared = [name for name, arg in zip(contract.names, args, strict=True) for r in results if arg is r]
-        if shared and isinstance(results[0], Tensor):
-            raise StageInputError(
-                f"{contract.name}: returned its argument {shared[0]} itself",
-                code="DSA123",
-                facts=[("got", describe_tensor(results[0])), ("try", "return a view of it: a brand is on an object")],
-            )
+        for name, arg in zip(contract.names, args, strict=True):
+            if isinstance(arg, Tensor) and any(arg is result for result in results):
+                raise StageOutputError(
+                    f"{contract.name}: returned its argument {name} itself",
+                    code="DSA123",
+                    facts=[("got", describe_tensor(arg)), ("try", "return a view of it: a brand is on an object")],
+                )
         passed = Passed(dict(found.passed.variables), dict(found.passed.dims))
         outputs = dict(zip((record.name for record in contract.returns), results, strict=True))
         check_params(contract, contract.returns, outputs, batch, passed, is_output=True)

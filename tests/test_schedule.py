@@ -19,9 +19,7 @@ def request(input_length: int, *hash_ids: int, unique_from: int = 1000) -> Trace
 
 def lens(schedule: Schedule) -> list[list[tuple[int, int, int]]]:
     """Return (request, prefix_len, extend_len) of each chunk of each batch."""
-    return [
-        [(chunk.request, chunk.prefix_len, chunk.extend_len) for chunk in batch.chunks] for batch in schedule.batches
-    ]
+    return [[(chunk.request, chunk.prefix_len, chunk.extend_len) for chunk in batch.chunks] for batch in schedule.batches]
 
 
 def written_slots(schedule: Schedule) -> list[int]:

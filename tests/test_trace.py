@@ -206,8 +206,7 @@ def test_the_default_trace_is_the_first_64_requests_of_the_conversation_trace() 
 @given(st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 99)), min_size=1, max_size=5))
 def test_written_requests_are_read_back(tmp_path_factory: pytest.TempPathFactory, sizes: list[tuple[int, int]]) -> None:
     requests = tuple(
-        TraceRequest(time, length, output, tuple(range(num_blocks(length))))
-        for time, (length, output) in enumerate(sizes)
+        TraceRequest(time, length, output, tuple(range(num_blocks(length)))) for time, (length, output) in enumerate(sizes)
     )
     path = written(tmp_path_factory.mktemp("trace"), *(json.dumps(vars(request)) for request in requests))
     assert read_trace(path) == requests

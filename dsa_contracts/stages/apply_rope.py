@@ -2,7 +2,12 @@
 
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.dims import CosSinWidth, MaxPosition
-from dsa_contracts.invariants import rotates_at_most_all, table_covers_positions, table_width_is_rope_dim
+from dsa_contracts.invariants import (
+    positions_go_with,
+    rotates_at_most_all,
+    table_covers_positions,
+    table_width_is_rope_dim,
+)
 from dsa_contracts.records import contract
 from dsa_contracts.rope_style import RopeStyle
 from dsa_contracts.states import BF16, F32, I64, Contiguous, Plain, Raw, Rotated, Table, UnitLast
@@ -16,11 +21,13 @@ from dsa_contracts.typevars import Ds, L, M, R
         rotates_at_most_all("x"),
         table_width_is_rope_dim(lambda call: int(call.number("rope_dim")), "rope_dim"),
         table_covers_positions(),
+        positions_go_with("x"),
     ),
     advice=(
         ("DSA102", "x and positions must hold the same rows: K that was gathered needs global positions"),
         ("DSA106", "x and positions must hold the same rows in the same order"),
         ("DSA107", "RoPE is applied once; drop the second rotation"),
+        ("DSA115", "pass what rebuild_positions returned; positions counted 0.. on each rank have the right shape only"),
         ("DSA111", "build the cos/sin table for prefix + extend of the longest request before the first layer"),
     ),
 )
@@ -48,7 +55,7 @@ def apply_rope(
     Row order: that of `x`. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA104, DSA106, DSA107, DSA108, DSA111.
+        StageInputError: DSA102, DSA104, DSA106, DSA107, DSA108, DSA111, DSA115.
 
     Source: DeepSeek-V3.2's rotation; sglang 0.5.23 `layers/rotary_embedding`.
     """

@@ -3,6 +3,7 @@
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
 from dsa_contracts.invariants import (
+    positions_go_with,
     scale_is_positive,
     table_covers_positions,
     table_width_is_rope_dim,
@@ -35,6 +36,7 @@ from dsa_contracts.typevars import L, N
     requires=(
         table_width_is_rope_dim(lambda call: call.tensor("k_rope").shape[-1], "qk_rope_head_dim"),
         table_covers_positions(),
+        positions_go_with("k_rope"),
         scale_is_positive("quant_scale_q", "quant_scale_kv"),
     ),
     ensures=(widths_add_up("q", "q_nope", "q_rope"), widths_add_up("kv", "k_nope", "k_rope")),
@@ -42,6 +44,7 @@ from dsa_contracts.typevars import L, N
         ("DSA102", "gather K after rope_quantize; `dsa-cp plan` shows the placement"),
         ("DSA106", "gather K after rope_quantize; q, K and positions are this rank's rows here"),
         ("DSA107", "the backend rotates here: do not apply RoPE before"),
+        ("DSA115", "pass what rebuild_positions returned; positions counted 0.. on each rank have the right shape only"),
         ("DSA111", "build the cos/sin table for prefix + extend of the longest request before the first layer"),
     ),
 )
@@ -82,7 +85,7 @@ def rope_quantize(
     cast, nearest even, saturated to +-448; NaN stays NaN.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA111, DSA112.
+        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA111, DSA112, DSA115.
 
     Source: flashinfer `mla_rope_quantize_fp8` (rope.py@0.7.2); its Python layer checks none of the row counts.
     """

@@ -6,7 +6,7 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Ten, brand, declare
+from dsa_contracts import CpBatch, Ten, brand, declare, declare_lasting
 from dsa_contracts.dims import (
     CosSinWidth,
     IndexHeadDim,
@@ -115,4 +115,5 @@ def cos_sin_cache(
     model: ModelDims, num_positions: int, device: torch.device
 ) -> Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]:
     """Return the model's cos/sin table for positions 0 to num_positions - 1."""
-    return brand(cos_sin_table(num_positions, model.qk_rope_head_dim, model.rope_theta).to(device))
+    table = cos_sin_table(num_positions, model.qk_rope_head_dim, model.rope_theta).to(device)
+    return declare_lasting(table, Table, Plain, f"cos_sin_cache of model {model.name}")

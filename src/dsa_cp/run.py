@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, declare_pool
-from dsa_contracts.states import Packed, Rotated
-from dsa_cp.inputs import GlobalDraw, cos_sin_cache, draw, shard_inputs
+from dsa_contracts import Comm, CpBatch, Layout, declare_lasting
+from dsa_contracts.states import Packed, Pool, Rotated
+from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
 from dsa_cp.layouts import build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch
 from dsa_cp.models import ModelDims
@@ -34,6 +34,7 @@ class Job:
         num_layers: layers to run.
         seed: seed of the inputs.
         device: where to run.
+        make_local: makes the index tensors of a rank's rows; another function than the default is a breakage.
     """
 
     model: ModelDims
@@ -43,6 +44,7 @@ class Job:
     num_layers: int
     seed: int
     device: str = "cpu"
+    make_local: Callable[[CpBatch[Any]], LocalBatch[Any, Any]] = local_batch
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def new_pools(job: Job, layer: int) -> LayerPools[Any]:
 
     def pool(row_format: Any) -> Any:
         rows = torch.zeros(schedule.num_pages, size, row_format.row_bytes, dtype=torch.uint8, device=job.device)
-        return declare_pool(rows, Packed[row_format.mark, Rotated], layer)
+        return declare_lasting(rows, Pool, Packed[row_format.mark, Rotated], f"pool of layer {layer}", layer)
 
     return LayerPools(pool(job.wiring.row_format), pool(job.wiring.index_format))
 
@@ -108,13 +110,13 @@ def run_rank(comm: Comm, job: Job, progress: Progress | None = None) -> RankResu
     Sync: two collectives a batch and layer.
     """
     pools = [new_pools(job, layer) for layer in range(job.num_layers)]
-    num_positions = max(max(b.prefix_lens[i] + b.extend_lens[i] for i in range(len(b.chunks))) for b in job.schedule.batches)
+    num_positions = max(chunk.prefix_len + chunk.extend_len for batch in job.schedule.batches for chunk in batch.chunks)
     table = cos_sin_cache(job.model, num_positions, torch.device(job.device))
     outs, rows, logs = [], [], []
     steps = len(job.schedule.batches) * job.num_layers
     for planned in job.schedule.batches:
         batch = batch_for_rank(job, planned, comm)
-        local = local_batch(batch)
+        local = job.make_local(batch)
         logs.append(batch.log)
         for layer in range(job.num_layers):
             view = batch.at_layer(layer)

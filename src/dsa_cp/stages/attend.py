@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
+from dsa_contracts import CpBatch, Ten, brand, declare, stage
 from dsa_contracts.dims import (
     IndexTopk,
     KvLoraRank,
@@ -82,7 +82,8 @@ def values_of_rows(rows: Tensor, row_format: RowFormat[F, ND, RD], kv_scale: flo
         kv_scale: value = code * kv_scale; for `fp8_656` on top of the row's own scales.
         batch: the batch that the rows are read for.
     """
-    packed: Ten[Pool, Packed[F, Rotated], U8, UnitLast, NumSlots, RowBytes] = brand(rows)
+    state = Packed[row_format.mark, Rotated]  # type: ignore[name-defined]
+    packed: Ten[Pool, Packed[F, Rotated], U8, UnitLast, NumSlots, RowBytes] = declare(rows, Pool, state, batch, "attend")
     k_nope, k_rope = split_kv(packed, row_format, PackedRowStride, batch)
     latent = k_nope.float()
     if any(part.name == "scales" for part in row_format.parts):

@@ -1,5 +1,6 @@
-"""Reference of `select_topk`: the lightning indexer's scores in float64, so that the choice does not depend on the number
-of ranks through the order of float32 sums.
+"""Reference of `select_topk`: the lightning indexer's scores in float64.
+
+In float32 the order of sums, and with it the choice between near-equal keys, would depend on the number of ranks.
 """
 
 import torch

@@ -1,0 +1,94 @@
+"""Run a breakage with checks off and with checks on, and report both."""
+
+import math
+from dataclasses import asdict, dataclass
+
+from dsa_contracts import ContractError, Layout, checking_values, unchecked
+from dsa_cp.breakages import Breakage
+from dsa_cp.cells import BACKENDS, RunSpec, make_job, reference_for, verdicts_of
+from dsa_cp.compare import Reference
+from dsa_cp.planner import make_plan
+from dsa_cp.run import Job
+
+BROKEN_FORMAT = "fp8"
+"""The row format that breakages are run with: the one whose RoPE is fused."""
+
+
+@dataclass(frozen=True)
+class BreakReport:
+    """What a breakage did in one layout; the fields are the keys of `--json`.
+
+    Attributes:
+        name: the breakage.
+        layout: the layout.
+        crash: what it died of with checks off; empty where it ran through.
+        differing_slots: pool slots with other bytes than one rank's, with checks off; None where it crashed.
+        output_error: largest |out - reference| / largest |reference| with checks off; None where it crashed.
+        refused_in: the mode that refused it, `development` or `values`; empty where none did.
+        code: the code it was refused with.
+        refusal: the headline it was refused with.
+    """
+
+    name: str
+    layout: str
+    crash: str
+    differing_slots: int | None
+    output_error: float | None
+    refused_in: str
+    code: str
+    refusal: str
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether the breakage does harm unchecked and is refused when checked."""
+        harms = bool(self.crash) or bool(self.differing_slots) or self.output_error != 0.0
+        return harms and bool(self.code)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the report as one object; an error that is no number is given as text."""
+        error = self.output_error
+        return {**asdict(self), "output_error": str(error) if error is not None and math.isnan(error) else error}
+
+
+def run_breakage(spec: RunSpec, layout: Layout, breakage: Breakage) -> BreakReport:
+    """Run a breakage in one layout with checks off, then in development mode, then, if that let it pass, with values."""
+    plan = make_plan(BACKENDS[BROKEN_FORMAT], BROKEN_FORMAT)
+    reference = reference_for(spec, plan)
+    job = breakage.apply(make_job(spec, layout, plan))
+    crash, slots, error = _run_unchecked(spec, job, reference)
+    refused_in, code, refusal = _run_checked(spec, job, reference)
+    return BreakReport(breakage.name, layout.name, crash, slots, error, refused_in, code, refusal)
+
+
+def _run_unchecked(spec: RunSpec, job: Job, reference: Reference) -> tuple[str, int | None, float | None]:
+    """Return the crash, or the differing slots and the output error."""
+    with unchecked():
+        try:
+            verdicts = verdicts_of(spec, job, reference)
+        except ContractError as error:
+            cause = error.__cause__ or error
+            return f"{type(cause).__name__}: {str(cause).splitlines()[0]}", None, None
+    errors = [verdict.max_error for verdict in verdicts]
+    worst = math.nan if any(map(math.isnan, errors)) else max(errors)
+    return "", max(verdict.differing_slots for verdict in verdicts), worst
+
+
+def _run_checked(spec: RunSpec, job: Job, reference: Reference) -> tuple[str, str, str]:
+    """Return the mode, the code and the headline of the refusal; empty texts where nothing refused."""
+    try:
+        verdicts_of(spec, job, reference)
+    except ContractError as error:
+        return "development", *_root(error)
+    with checking_values():
+        try:
+            verdicts_of(spec, job, reference)
+        except ContractError as error:
+            return "values", *_root(error)
+    return "", "", ""
+
+
+def _root(error: ContractError) -> tuple[str, str]:
+    """Return code and headline of the violation behind an error that all ranks raised."""
+    cause = error.__cause__
+    root = cause if isinstance(cause, ContractError) else error
+    return root.code, root.headline

@@ -1,0 +1,109 @@
+"""Compare what ranks have after a job with what one rank has: pool bytes exactly, attention output within a bound."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dsa_contracts import Comm
+from dsa_cp.run import Job, Progress, RankResult, run_rank
+
+OUTPUT_BOUND = 1e-5
+"""Largest |out - reference| / largest |reference|: float32 sums over keys may run in another order on fewer rows."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What one rank has after a job.
+
+    Attributes:
+        pools: as in `RankResult`.
+        outs: attention output of each batch and layer in sequence order, float32 [nnz, heads, kv_lora_rank].
+    """
+
+    pools: list[Tensor]
+    outs: list[Tensor]
+
+    def save(self, path: Path) -> None:
+        """Write the reference to a file for ranks in other processes; brands stay behind."""
+        torch.save({"pools": [pool.detach() for pool in self.pools], "outs": [out.detach() for out in self.outs]}, path)
+
+    @staticmethod
+    def load(path: Path) -> "Reference":
+        """Map a saved reference into memory, shared by all that load it."""
+        saved = torch.load(path, mmap=True, weights_only=True)
+        return Reference(saved["pools"], saved["outs"])
+
+
+@dataclass(frozen=True)
+class RankVerdict:
+    """How one rank compares with the reference.
+
+    Attributes:
+        differing_slots: pool slots, over all layers and both pools, that hold other bytes.
+        first_difference: where the first of them is; empty where there is none.
+        max_error: largest |out - reference| / largest |reference|; NaN where an output is NaN.
+        calls: stage calls that were checked.
+        checks: facts that were compared anew.
+        unknown: arguments that carried no brand.
+    """
+
+    differing_slots: int
+    first_difference: str
+    max_error: float
+    calls: int
+    checks: int
+    unknown: int
+
+    @property
+    def output_equal(self) -> bool:
+        """Whether the output is within the bound."""
+        return self.max_error <= OUTPUT_BOUND
+
+
+def make_reference(comm: Comm, job: Job, progress: Progress | None = None) -> Reference:
+    """Run a job on one rank and return its pools and outputs in sequence order."""
+    result = run_rank(comm, job, progress)
+    outs = []
+    for out, rows in zip(result.outs, result.rows, strict=True):
+        ordered = torch.empty_like(out)
+        ordered[rows] = out
+        outs.append(ordered)
+    return Reference(result.pools, outs)
+
+
+def run_and_compare(comm: Comm, job: Job, reference: Reference | Path, progress: Progress | None = None) -> RankVerdict:
+    """Run a job on one rank and compare with the reference, given itself or as a saved file."""
+    result = run_rank(comm, job, progress)
+    known = Reference.load(reference) if isinstance(reference, Path) else reference
+    slots, first = _differing_slots(result.pools, known.pools)
+    return RankVerdict(slots, first, _max_error(result, known), result.calls, result.checks, result.unknown)
+
+
+def _differing_slots(pools: list[Tensor], known: list[Tensor]) -> tuple[int, str]:
+    """Return how many slots hold other bytes, and where the first is."""
+    count, first = 0, ""
+    layers = len(pools) // 2
+    for index, (pool, want) in enumerate(zip(pools, known, strict=True)):
+        other = (pool != want.to(pool.device)).any(dim=-1).flatten().nonzero().flatten()
+        if other.numel() and not first:
+            first = f"layer {index % layers}, {'KV' if index < layers else 'index'} pool, slot {int(other[0])}"
+        count += other.numel()
+    return count, first
+
+
+def _max_error(result: RankResult, known: Reference) -> float:
+    """Return the largest relative error over all batches and layers; NaN wins."""
+    worst = 0.0
+    for out, rows, want in zip(result.outs, result.rows, known.outs, strict=True):
+        if not rows.numel():
+            continue
+        expected = want.to(out.device)
+        scale = float(expected.abs().max())
+        error = float((out - expected[rows]).abs().max()) / (scale or 1.0)
+        worst = error if math.isnan(error) else max(worst, error)
+        if math.isnan(worst):
+            return worst
+    return worst
