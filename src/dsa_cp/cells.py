@@ -63,6 +63,7 @@ class CellReport:
     checks_run: int
     unknown_arguments: int
     kv_bytes_equal: bool
+    kv_sha256: str
     differing_slots: int
     first_difference: str
     output_equal: bool
@@ -159,6 +160,7 @@ def report_of(spec: RunSpec, job: Job, verdicts: list[RankVerdict]) -> CellRepor
         checks_run=sum(verdict.checks for verdict in verdicts),
         unknown_arguments=sum(verdict.unknown for verdict in verdicts),
         kv_bytes_equal=all(verdict.differing_slots == 0 for verdict in verdicts),
+        kv_sha256=verdicts[0].digest,
         differing_slots=max(verdict.differing_slots for verdict in verdicts),
         first_difference=next((v.first_difference for v in verdicts if v.first_difference), ""),
         output_equal=all(verdict.output_equal for verdict in verdicts),

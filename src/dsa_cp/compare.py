@@ -1,5 +1,7 @@
 """Compare what ranks have after a job with what one rank has: pool bytes exactly, attention output within a bound."""
 
+import ctypes
+import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,7 @@ class RankVerdict:
         differing_slots: pool slots, over all layers and both pools, that hold other bytes.
         first_difference: where the first of them is; empty where there is none.
         max_error: largest |out - reference| / largest |reference|; NaN where an output is NaN.
+        digest: sha256 of this rank's pool bytes.
         calls: stage calls that were checked.
         checks: facts that were compared anew.
         unknown: arguments that carried no brand.
@@ -53,6 +56,7 @@ class RankVerdict:
     differing_slots: int
     first_difference: str
     max_error: float
+    digest: str
     calls: int
     checks: int
     unknown: int
@@ -79,7 +83,17 @@ def run_and_compare(comm: Comm, job: Job, reference: Reference | Path, progress:
     result = run_rank(comm, job, progress)
     known = Reference.load(reference) if isinstance(reference, Path) else reference
     slots, first = _differing_slots(result.pools, known.pools)
-    return RankVerdict(slots, first, _max_error(result, known), result.calls, result.checks, result.unknown)
+    error, digest = _max_error(result, known), pool_digest(result.pools)
+    return RankVerdict(slots, first, error, digest, result.calls, result.checks, result.unknown)
+
+
+def pool_digest(pools: list[Tensor]) -> str:
+    """Return the sha256 of the bytes of pools, in order; the same in every mode and on any number of ranks."""
+    digest = hashlib.sha256()
+    for pool in pools:
+        dense = pool.cpu().contiguous()
+        digest.update((ctypes.c_char * dense.nbytes).from_address(dense.data_ptr()))
+    return digest.hexdigest()
 
 
 def _differing_slots(pools: list[Tensor], known: list[Tensor]) -> tuple[int, str]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -23,9 +24,10 @@ def print_json(record: dict[str, object]) -> None:
 
 def print_table(title: str, headers: list[str], rows: list[list[str]], *, numeric: frozenset[str] = frozenset()) -> None:
     """Print a table; columns named in `numeric` stand to the right."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for header in headers:
-        table.add_column(header, justify="right" if header in numeric else "left", overflow="fold")
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for at, header in enumerate(headers):
+        is_number = header in numeric
+        table.add_column(header, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number or at == 0)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

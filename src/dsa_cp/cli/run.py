@@ -106,22 +106,23 @@ def _list_breakages(*, as_json: bool) -> int:
 
 def _print_cells(spec: RunSpec, reports: list[CellReport]) -> None:
     """Print the table of cells, then where the gather went and why."""
-    headers = ["cell", "batches", "tokens", "layers", "stages checked", "checks run", "unknown", "KV bytes", "output"]
+    headers = ["cell", "batches", "tokens", "stages\nchecked", "checks\nrun", "KV\nbytes", "output\nerror"]
     rows = []
     for report in reports:
         kv = "equal" if report.kv_bytes_equal else f"{report.differing_slots} slots differ: {report.first_difference}"
-        exact = "equal" if report.output_max_error == 0.0 else f"max error {report.output_max_error:.1e}"
-        out = exact if report.output_equal else f"DIFFERS, {exact}"
-        counts = [report.batches, report.tokens, report.layers]
-        checks = [report.stages_checked, report.checks_run, report.unknown_arguments]
+        exact = "equal" if report.output_max_error == 0.0 else f"{report.output_max_error:.1e}"
+        out = exact if report.output_equal else f"DIFFERS {exact}"
+        counts = [report.batches, report.tokens, report.stages_checked, report.checks_run]
         cell = f"{report.layout} {report.kv_format}"
-        rows.append([cell, *map(str, counts), *(f"{count:,}" for count in checks), kv, out])
-    title = f"{spec.cp_size} ranks against one rank, model {spec.model.name}"
-    print_table(title, headers, rows, numeric=frozenset(headers[1:7]))
-    print_line(f"output: largest |difference| / largest |output of one rank|; equal up to {OUTPUT_BOUND:.0e}, since float32")
-    print_line("        sums over keys may run in another order where a rank has fewer rows")
+        rows.append([cell, *(f"{count:,}" for count in counts), kv, out])
+    title = f"{spec.cp_size} ranks against one rank: model {spec.model.name}, {spec.num_layers} layer(s)"
+    print_table(title, headers, rows, numeric=frozenset(headers[1:5]))
+    print_line(f"output error: equal, or the largest difference / largest output of one rank; up to {OUTPUT_BOUND:.0e}")
+    print_line("              is passed, since float32 sums may run in another order where a rank has fewer rows")
     for reason in dict.fromkeys((report.kv_format, report.gather_after, report.reason) for report in reports):
-        print_line(f"gather: {reason[0]:<8} after {reason[1]}: {reason[2]}")
+        print_line(f"gather: {reason[0]}, after {reason[1]}: {reason[2]}")
+    unknown = sum(report.unknown_arguments for report in reports)
+    print_line(f"unknown: {unknown} arguments carried no brand, so that nothing but their shape was known")
 
 
 def _report_breakages(reports: list[BreakReport], *, as_json: bool) -> int:
