@@ -91,6 +91,9 @@ class CpBatch(Generic[L]):
         check_lens(self.extend_lens, self.prefix_lens, self.padded_lens)
         if len(self.rank_lens) != self.cp_size:
             raise BatchError(f"rank_lens has {len(self.rank_lens)} entries for cp_size {self.cp_size}")
+        if sum(self.rank_lens) < self.nnz or min(self.rank_lens) < 0:
+            lens = _short(self.rank_lens)
+            raise BatchError(f"rank_lens {lens} do not hold the {self.nnz} tokens of the batch", code="DSA303")
         if max(self.rank_lens) > self.nnz_padded:
             raise BatchError(
                 f"nnz_padded {self.nnz_padded} is below {max(self.rank_lens)}, the rows of the fullest rank",
@@ -101,7 +104,7 @@ class CpBatch(Generic[L]):
             self.dims.bind(name, value, f"batch ({self.layout.name}, cp_rank {self.cp_rank} of {self.cp_size})")
         for name, spec in _INDEX_SPECS.items():
             tensor = getattr(self, name)
-            if tensor is not None:
+            if tensor is not None or name not in _OPTIONAL:
                 self._adopt(name, spec, tensor)
 
     def _adopt(self, name: str, spec: TensorSpec, tensor: Tensor) -> None:
@@ -118,6 +121,12 @@ class CpBatch(Generic[L]):
                     ("got", describe_tensor(tensor)),
                     ("where", self.where),
                 ],
+            )
+        if tensor.device != self.device:
+            raise BatchError(
+                f"{name} is on {tensor.device}, positions are on {self.device}",
+                code="DSA303",
+                facts=[("got", describe_tensor(tensor)), ("where", self.where)],
             )
         rows = substitute(spec.rows, {"L": type(self.layout)})
         kind = Kind(rows, spec.state, layout_text(rows, self.layout.name), f"batch.{name}")
@@ -267,3 +276,4 @@ def _index_specs() -> dict[str, TensorSpec]:
 
 
 _INDEX_SPECS = _index_specs()
+_OPTIONAL = frozenset(item.name for item in fields(CpBatch) if item.default is None)

@@ -64,12 +64,20 @@ class Brand:
         """Return the brand in one line."""
         layer = "" if self.layer is None else f", layer {self.layer}"
         layout = f", {self.kind.layout}" if self.kind.layout else ""
-        return f"{mark_text(self.kind.rows)}, {mark_text(self.kind.state)}{layout}{layer}, from {self.kind.producer}"
+        rows = "unknown rows" if self.kind.rows is None else mark_text(self.kind.rows)
+        state = "unknown state" if self.kind.state is None else mark_text(self.kind.state)
+        return f"{rows}, {state}{layout}{layer}, from {self.kind.producer}"
 
 
 def brand_of(tensor: Tensor) -> Brand | None:
     """Return a tensor's brand, None where it has none."""
     return getattr(tensor, ATTRIBUTE, None)
+
+
+def states_rows(tensor: Tensor) -> bool:
+    """Whether a tensor's brand says which rows it holds; a stage whose inputs do not say cannot say it of its outputs."""
+    found = brand_of(tensor)
+    return found is not None and found.kind.rows is not None
 
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:

@@ -5,27 +5,24 @@ jaxtyping binds dims for one function call; here the dims that the batch has bou
 invariants, which no type says, are compared after that.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from types import NoneType
 from typing import TypeVar, get_args, get_origin
 
 import jaxtyping
 import torch
-from beartype.door import is_bearable
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
+from dsa_contracts.bearing import bears, bind_dims
 from dsa_contracts.bound_dims import BoundDims
-from dsa_contracts.brands import brand_of, unify
+from dsa_contracts.brands import brand_of, states_rows, unify
 from dsa_contracts.diagnosis import Diagnosis, brand_fault, diagnose
 from dsa_contracts.dims import Dim, dim_name
 from dsa_contracts.invariants import Call, Invariant
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import ParamRecord, StageContract
 from dsa_contracts.states import DType, Global, Local, RowStride
-from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, dim_text, stride_fault
+from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, dim_text, mark_text, stride_fault
 
 _CALL_DIMS = frozenset({"row_bytes", "max_position", "cos_sin_width", "num_pages", "num_slots", "max_pages"})
 """Dims that may differ between the calls of one batch: two pools, two row formats, two tables."""
@@ -66,86 +63,69 @@ def check_params(
     Raises:
         StageInputError: DSA1nn. For return values StageOutputError, DSA2nn.
     """
-    context = Diagnosis(contract, batch, passed.dims, values, is_output)
-    if not is_output:
-        _bind_marks(params, values, passed)
-        passed.dims.update({name: bound.value for name, bound in batch.dims.dims.items()})
+    known = passed.dims | {name: bound.value for name, bound in batch.dims.dims.items() if name in contract.dim_names}
+    context = Diagnosis(contract, batch, known, values, is_output)
     with jaxtyping.jaxtyped("context"):
-        _prebind(passed.dims)
+        bind_dims(known)
+        if is_output:
+            _rebind_open_dims(contract, values)
         for param in params:
             value = values[param.name]
-            if not _bears(value, _checkable(param.hint)):
+            if not bears(value, param.hint):
                 raise diagnose(context, param)
             if param.spec is not None and isinstance(value, Tensor):
-                _bind_dims(param, value, batch, passed, contract.name)
+                _note_dims(context, param, param.spec, value, passed)
             passed.checked += 1
+    if not is_output:
+        _bind_marks(context, params, passed)
     for param in params:
         value = values[param.name]
         if param.spec is not None and isinstance(value, Tensor):
             _check_tensor(context, param, param.spec, value, passed)
 
 
-def _checkable(hint: object) -> object:
-    """Return the hint that beartype can decide: type variables and their generics are compared as marks instead."""
-    origin = get_origin(hint)
-    if isinstance(origin, type) and origin is not tuple and origin is not type and NoneType not in get_args(hint):
-        return origin
-    return type if origin is type else hint
+def _rebind_open_dims(contract: StageContract, values: dict[str, object]) -> None:
+    """Bind `*Ds` in jaxtyping's current context as the arguments had it; only jaxtyping knows what it stands for."""
+    for param in contract.params:
+        if param.spec is not None and "*" in param.spec.shape_text:
+            bears(values[param.name], param.hint)
 
 
-def _prebind(dims: dict[str, int]) -> None:
-    """Bind dims in jaxtyping's current context, through tensors without memory whose sizes they are.
-
-    Two dims a tensor: the product of all of them may be more elements than a tensor can have.
-    """
-    for pair in _batched(dims.items(), 2):
-        sizes = torch.empty(tuple(size for _, size in pair), device="meta")
-        _bears(sizes, jaxtyping.Shaped[Tensor, " ".join(name for name, _ in pair)])
-
-
-def _batched(items: Iterable[tuple[str, int]], count: int) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Yield the items in tuples of `count`, the last one shorter."""
-    iterator = iter(items)
-    while group := tuple(islice(iterator, count)):
-        yield group
-
-
-def _bears(value: object, hint: object) -> bool:
-    """Whether beartype finds that a value is of a hint; for a `Ten` it asks jaxtyping, which binds dims."""
-    return is_bearable(value, hint)  # type: ignore[arg-type]
-
-
-def _bind_marks(params: tuple[ParamRecord, ...], values: dict[str, object], passed: Passed) -> None:
+def _bind_marks(context: Diagnosis, params: tuple[ParamRecord, ...], passed: Passed) -> None:
     """Bind type variables through arguments that are not tensors: the batch, a row format, a class of strides or dtype."""
     for param in params:
-        value, patterns = values[param.name], get_args(param.hint)
+        value, patterns = context.values[param.name], get_args(param.hint)
+        marks: tuple[object, ...] = ()
         if isinstance(value, CpBatch):
-            unify(patterns[0], type(value.layout), passed.variables)
-        elif get_origin(param.hint) is type and isinstance(value, type):
-            unify(patterns[0], value, passed.variables)
-        elif patterns and hasattr(value, "type_marks"):
-            for pattern, mark in zip(patterns, value.type_marks, strict=True):
-                unify(pattern, mark, passed.variables)
+            marks = (type(value.layout),)
+        elif get_origin(param.hint) is type:
+            marks = (value,)
+        elif hasattr(value, "type_marks"):
+            marks = value.type_marks
+        fits = [unify(pattern, mark, passed.variables) for pattern, mark in zip(patterns, marks, strict=False)]
+        if not all(fits):
+            raise context.error("type", param, f"is {type(value).__name__}[{', '.join(map(mark_text, marks))}]")
 
 
-def _bind_dims(param: ParamRecord, tensor: Tensor, batch: CpBatch[Layout], passed: Passed, stage: str) -> None:
-    """Note the size of each of a tensor's dims, and which of them the whole batch shares."""
-    if param.spec is None:
-        return
-    for dim, size in zip(param.spec.dims, tensor.shape, strict=False):
+def _note_dims(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor: Tensor, passed: Passed) -> None:
+    """Note the size of each of a tensor's dims, and which of them the whole batch shares.
+
+    A size that none of a type variable's dims has is refused here, before it is what later arguments are compared with.
+    """
+    for dim, size in zip(spec.dims, tensor.shape, strict=False):
         if not isinstance(dim, TypeVar | type):
             return
         name = dim_text(dim)
         passed.dims.setdefault(name, size)
-        if isinstance(dim, type) and name not in _CALL_DIMS:
-            passed.bindings += ((name, size, f"{stage}.{param.name}"),)
+        context.dims.setdefault(name, size)
+        if isinstance(dim, TypeVar) and dim.__constraints__ and size not in _legal_sizes(dim, context.batch.dims):
+            raise diagnose(context, param)
+        if isinstance(dim, type) and name not in _CALL_DIMS and all(name != known for known, _, _ in passed.bindings):
+            passed.bindings += ((name, size, f"{context.contract.name}.{param.name}"),)
 
 
 def _check_tensor(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor: Tensor, passed: Passed) -> None:
-    """Check what jaxtyping does not: which dim a variable stands for, dtype variables, strides, device, brand."""
-    for dim, size in zip(spec.dims, tensor.shape, strict=False):
-        if isinstance(dim, TypeVar) and dim.__constraints__ and size not in _legal_sizes(dim, context.batch.dims):
-            raise diagnose(context, param)
+    """Check what jaxtyping does not: dtype variables, strides, device, brand."""
     if isinstance(spec.dtype, TypeVar):
         mark = _MARKS.get(tensor.dtype)
         if mark is None or not unify(spec.dtype, mark, passed.variables):
@@ -183,10 +163,11 @@ class _AnySize(set[int]):
 
 
 def _check_brand(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor: Tensor, passed: Passed) -> None:
-    """Compare a tensor's brand with its contract; a tensor without one is counted as unknown."""
+    """Compare a tensor's brand with its contract; a tensor whose rows no brand states is counted as unknown."""
+    if not states_rows(tensor):
+        passed.unknown += 1
     brand = brand_of(tensor)
     if brand is None:
-        passed.unknown += 1
         return
     fault = brand_fault(brand, spec, context.batch, passed.variables)
     if fault is not None:
@@ -234,6 +215,6 @@ def check_stated(contract: StageContract, values: dict[str, object], batch: CpBa
             continue
         if isinstance(param.spec.rows, TypeVar) or get_origin(param.spec.rows) in (Local, Global):
             looked_at += 1
-            if brand_of(value) is None:
+            if not states_rows(value):
                 raise Diagnosis(contract, batch, {}, values, is_output=False).unstated_error(param)
     return looked_at

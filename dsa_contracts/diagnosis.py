@@ -131,6 +131,7 @@ def _dim_fault(context: Diagnosis, param: ParamRecord, index: int, dim: object, 
     """Return the error for one dim of a tensor, None where its size fits."""
     size, name = value.shape[index], dim_text(dim)
     unit = "rows" if index == 0 else name
+    why = _why(context, value, size) if index == 0 else ""
     known = context.dims.get(name)
     other = _who_else(context, param, name)
     if isinstance(dim, TypeVar):
@@ -138,20 +139,20 @@ def _dim_fault(context: Diagnosis, param: ParamRecord, index: int, dim: object, 
         sizes = [context.batch.dims.value(option) for option in _names(dim)]
         if None not in sizes and size not in sizes:
             text = f"has {size} rows, which is neither {' nor '.join(legal)}"
-            return context.error("dim", param, text, _why(context, value, size))
+            return context.error("dim", param, text, why)
     if known is None or known == size:
         return None
     bound = context.batch.dims.dims.get(name)
     what = f"has {size} {unit}, {other} has {known}" if other else f"has {size} {unit}, {name} is {known}"
     if bound is not None and not other:
         what += f", bound by {bound.by}"
-    return context.error("dim", param, what, _why(context, value, size))
+    return context.error("dim", param, what, why)
 
 
 def _who_else(context: Diagnosis, param: ParamRecord, name: str) -> str:
-    """Return the first other argument that has the dim, an empty text where there is none."""
-    for other in context.contract.returns if context.is_output else context.contract.params:
-        if other.name == param.name:
+    """Return the first argument, or earlier return value, that has the dim; an empty text where there is none."""
+    for other in (*context.contract.params, *context.contract.returns):
+        if other is param:
             return ""
         if other.spec is not None and name in [dim_text(dim) for dim in other.spec.dims]:
             return other.name

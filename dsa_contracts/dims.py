@@ -58,6 +58,10 @@ class RowBytes(Dim):
     """Bytes of one packed row; its row format says how many that must be."""
 
 
+class IndexRowBytes(Dim):
+    """Bytes of one packed row of the indexer, where KV rows stand beside it in one call."""
+
+
 class NumPages(Dim):
     """Pages of the KV pool."""
 

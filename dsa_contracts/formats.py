@@ -1,8 +1,9 @@
 """KV row formats: which bytes of a packed row are what. One record serves packing, splitting, the planner and checks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dsa_contracts.errors import ArgumentError
 from dsa_contracts.states import BF16, E4M3, F32, Bf16Row, DType, Fp8Row, Fp8Row656, IndexBf16Row, IndexFp8Row
@@ -129,3 +130,11 @@ def index_fp8_format(index_head_dim: int = 128) -> RowFormat[IndexFp8Row, E4M3, 
     """e4m3 indexer key and one float32 scale: 132 bytes at 128."""
     parts = _parts(("k_index", E4M3, index_head_dim), ("scales", F32, 1))
     return RowFormat("index_fp8", IndexFp8Row, parts, is_quantized=True)
+
+
+KV_FORMATS: dict[str, Callable[[int, int], RowFormat[Any, Any, Any]]] = {
+    "bf16": bf16_format,
+    "fp8": fp8_format,
+    "fp8_656": fp8_656_format,
+}
+"""The formats of KV rows by name: each a function of `kv_lora_rank` and `qk_rope_head_dim`."""

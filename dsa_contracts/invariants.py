@@ -6,7 +6,7 @@ a call that passed once need not be looked at again.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_origin
 
@@ -71,6 +71,7 @@ class Invariant:
         statement: the fact in a sentence, for tables and for the `expected` line of the error.
         reads_data: whether it reads device data.
         check: returns what is wrong in a call, None where nothing is.
+        reads_offset: whether it reads where in its memory the subject starts; a remembered call then goes by that too.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Invariant:
     statement: str
     reads_data: bool
     check: Callable[[Call], str | None] = field(repr=False, compare=False)
+    reads_offset: bool = False
 
 
 def row_width_matches_format(rows: str) -> Invariant:
@@ -399,6 +401,13 @@ def gathered_in_rank_order() -> Invariant:
     return Invariant("gathered_in_rank_order", "DSA122", "comm", statement, True, check)
 
 
-def all_invariants(groups: Iterable[tuple[Invariant, ...]]) -> tuple[Invariant, ...]:
-    """Return the invariants of several groups as one tuple."""
-    return tuple(invariant for group in groups for invariant in group)
+def padding_rows_are_zero(rows: str) -> Invariant:
+    """Padding rows that come out of the collective are 0, whatever a rank's buffer held."""
+
+    def check(call: Call) -> str | None:
+        got, gathered = call.tensor(rows), call.batch.gathered_rows
+        fault = (gathered < 0) & (got != 0).flatten(1).any(dim=1) if got.shape[0] == gathered.shape[0] else gathered[:0] < 0
+        return f"row {_first(fault)} of {rows} is padding and not 0" if bool(fault.any()) else None
+
+    statement = f"{rows}[i] is 0 where gathered row i is padding"
+    return Invariant("padding_rows_are_zero", "DSA120", rows, statement, True, check)

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import NoneType
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
+from torch import Tensor
+
 from dsa_contracts.comm import Comm
 from dsa_contracts.errors import ContractDefinitionError
 from dsa_contracts.invariants import Invariant
-from dsa_contracts.tensors import TensorSpec, spec_of
+from dsa_contracts.tensors import TensorSpec, dim_text, spec_of
 
 Stub = TypeVar("Stub", bound=Callable[..., object])
 
@@ -47,6 +49,9 @@ class StageContract:
         requires: invariants that hold before the call.
         ensures: invariants that hold after it.
         advice: what to do about a code, where this stage knows better than the code's own text.
+        flow: which argument's rows end up in which result: a return value, or an argument that is written in place.
+        sources: where an argument may come from that no stage's rows flow into, as `batch.positions` or
+            `rebuild_positions.positions`; which of them fits, the annotations say.
     """
 
     name: str
@@ -56,6 +61,8 @@ class StageContract:
     requires: tuple[Invariant, ...] = ()
     ensures: tuple[Invariant, ...] = ()
     advice: tuple[tuple[str, str], ...] = ()
+    flow: tuple[tuple[str, str], ...] = ()
+    sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @cached_property
     def location(self) -> str:
@@ -71,9 +78,23 @@ class StageContract:
         return tuple(param.name for param in self.params)
 
     @cached_property
+    def dim_names(self) -> frozenset[str]:
+        """Written names of all dims of the parameters and return values, type variables included."""
+        specs = [record.spec for record in (*self.params, *self.returns) if record.spec is not None]
+        return frozenset(dim_text(dim) for spec in specs for dim in spec.dims)
+
+    @cached_property
     def comm_param(self) -> str | None:
         """Name of the parameter that is the group of a collective stage, None for a stage without a collective."""
         return next((param.name for param in self.params if param.hint is Comm), None)
+
+    def param(self, name: str) -> ParamRecord:
+        """Return a parameter by name."""
+        return next(param for param in self.params if param.name == name)
+
+    def result(self, name: str) -> ParamRecord:
+        """Return a return value by name, or the argument of that name that the stage writes in place."""
+        return next(record for record in (*self.returns, *self.params) if record.name == name)
 
     def advice_for(self, code: str) -> str:
         """Return what this stage's contract advises for a code, an empty text where it says nothing."""
@@ -89,6 +110,8 @@ def contract(
     requires: tuple[Invariant, ...] = (),
     ensures: tuple[Invariant, ...] = (),
     advice: tuple[tuple[str, str], ...] = (),
+    flow: tuple[tuple[str, str], ...] = (),
+    sources: tuple[tuple[str, tuple[str, ...]], ...] = (),
 ) -> Callable[[Stub], Stub]:
     """Make a function stub the contract of the stage of its name. The stub itself is returned.
 
@@ -97,22 +120,35 @@ def contract(
         requires: invariants before the call, beyond what the annotations say.
         ensures: invariants after the call.
         advice: pairs of a code and what to do about it.
+        flow: pairs of an argument and the result that its rows end up in, see `StageContract`.
+        sources: pairs of an argument and where it may come from, see `StageContract`.
 
     Raises:
-        ContractDefinitionError: DSA001, an annotation is missing or does not resolve, there is no `batch` parameter, or
-            the return values and their names differ in number.
+        ContractDefinitionError: DSA001, an annotation is missing, does not resolve or is `Tensor`, a parameter is not an
+            ordinary one, there is no `batch` parameter, the return values and their names differ in number, or `flow` or
+            `sources` names what the stub does not have.
     """
 
     def record(stub: Stub) -> Stub:
         hints = resolve_hints(stub)
-        params = tuple(_param(name, hints, stub) for name in inspect.signature(stub).parameters)
+        params = tuple(_param(param, hints, stub) for param in inspect.signature(stub).parameters.values())
         if "batch" not in (param.name for param in params):
             raise ContractDefinitionError(f"{stub.__name__} has no parameter `batch`; dims are bound for a batch")
         outputs = _outputs(stub, hints.get("return", NoneType), returns)
-        _CONTRACTS[stub] = StageContract(stub.__name__, stub, params, outputs, requires, ensures, advice)
+        made = StageContract(stub.__name__, stub, params, outputs, requires, ensures, advice, flow, sources)
+        _check_names(made)
+        _CONTRACTS[stub] = made
         return stub
 
     return record
+
+
+def _check_names(made: StageContract) -> None:
+    """Raise ContractDefinitionError DSA001 where `flow` or `sources` names no parameter or return value of the stub."""
+    results = {record.name for record in made.returns}
+    named = {argument for argument, _ in (*made.flow, *made.sources)} | {result for _, result in made.flow} - results
+    for name in sorted(named - set(made.names)):
+        raise ContractDefinitionError(f"{made.name} has no parameter and no return value {name}")
 
 
 def contract_of(stub: Callable[..., object]) -> StageContract:
@@ -147,11 +183,15 @@ def resolve_hints(function: Callable[..., object]) -> dict[str, object]:
         ) from error
 
 
-def _param(name: str, hints: dict[str, object], stub: Callable[..., object]) -> ParamRecord:
+def _param(param: inspect.Parameter, hints: dict[str, object], stub: Callable[..., object]) -> ParamRecord:
     """Return the record of one parameter."""
-    if name not in hints:
-        raise ContractDefinitionError(f"{stub.__name__}: {name} has no annotation")
-    return make_param(name, hints[name])
+    if param.kind is not param.POSITIONAL_OR_KEYWORD:
+        raise ContractDefinitionError(f"{stub.__name__}: {param.name} is {param.kind.description}, not an ordinary parameter")
+    if param.name not in hints:
+        raise ContractDefinitionError(f"{stub.__name__}: {param.name} has no annotation")
+    if hints[param.name] is Tensor:
+        raise ContractDefinitionError(f"{stub.__name__}: {param.name} is any Tensor", facts=[("try", "say which, with Ten")])
+    return make_param(param.name, hints[param.name])
 
 
 def make_param(name: str, hint: object) -> ParamRecord:

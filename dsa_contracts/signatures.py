@@ -23,12 +23,14 @@ class Places:
         comm: the group of a collective stage, None for other stages.
         tensors: parameters that a `Ten` annotates.
         others: all other parameters.
+        offsets: tensors of which an invariant reads where in their memory they start.
     """
 
     batch: int
     comm: int | None
     tensors: tuple[int, ...]
     others: tuple[int, ...]
+    offsets: tuple[int, ...]
 
 
 def places_of(contract: StageContract) -> Places:
@@ -37,7 +39,9 @@ def places_of(contract: StageContract) -> Places:
     comm = contract.names.index(contract.comm_param) if contract.comm_param else None
     tensors = tuple(at for at, param in enumerate(contract.params) if param.spec is not None)
     others = tuple(at for at in range(len(contract.params)) if at not in (batch, comm, *tensors))
-    return Places(batch, comm, tensors, others)
+    read = {invariant.subject for invariant in contract.requires if invariant.reads_offset}
+    offsets = tuple(at for at in tensors if contract.names[at] in read)
+    return Places(batch, comm, tensors, others, offsets)
 
 
 def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Places) -> tuple[object, ...]:
@@ -60,12 +64,15 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
                 key = brand.key
             else:
                 key = object()  # stale: equal to no key that is remembered
-            parts += (arg.shape, arg.is_contiguous() or arg.stride(), arg.dtype, arg.device, key)
+            parts += (arg.shape, arg.stride(), arg.dtype, arg.device, key)
         else:
             parts += (type(arg), arg)
     for at in places.others:
         arg = args[at]
         parts += (type(arg), arg)
+    for at in places.offsets:
+        arg = args[at]
+        parts.append(arg.storage_offset() if isinstance(arg, Tensor) else None)
     if places.comm is not None:
         comm = args[places.comm]
         parts += (type(comm), getattr(comm, "cp_size", None), getattr(comm, "cp_rank", None))
@@ -77,7 +84,7 @@ def output_signature(results: tuple[object, ...]) -> tuple[object, ...]:
     parts: list[object] = []
     for result in results:
         if isinstance(result, Tensor):
-            parts += (result.shape, result.is_contiguous() or result.stride(), result.dtype, result.device)
+            parts += (result.shape, result.stride(), result.dtype, result.device)
         else:
             parts += (type(result), result)
     return tuple(parts)

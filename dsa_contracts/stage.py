@@ -5,45 +5,27 @@ checks the call, brands the results and remembers the signature of a call that p
 layer costs a look-up. `unchecked_function` gives the bare function in any mode.
 """
 
-import contextlib
 import inspect
-import threading
 from collections.abc import Callable
 from functools import wraps
-from threading import Lock
 from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import ATTRIBUTE, Brand, Kind, output_kind
+from dsa_contracts.brands import ATTRIBUTE, Brand, output_kind
 from dsa_contracts.checks import Passed, check_invariants, check_params, check_stated
 from dsa_contracts.comm import Comm
 from dsa_contracts.errors import ContractDefinitionError, ContractError, StageInputError, StageOutputError
 from dsa_contracts.layout import Layout
+from dsa_contracts.memory import Memory, Remembered
 from dsa_contracts.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.records import StageContract, contract_of, register_implementation
-from dsa_contracts.signatures import call_signature, output_signature, places_of
+from dsa_contracts.signatures import call_signature, places_of
 from dsa_contracts.tensors import describe_tensor
 
 Function = TypeVar("Function", bound=Callable[..., object])
-
-MEMORY_LIMIT = 1024
-"""Signatures that one stage remembers; past it the oldest is forgotten."""
-
-
-class _Remembered:
-    """A call that passed: what it binds, which outputs are of which kind, and the signatures of outputs that passed."""
-
-    __slots__ = ("bindings", "kinds", "outputs", "passed", "unknown")
-
-    def __init__(self, passed: Passed, kinds: tuple[tuple[int, Kind], ...]) -> None:
-        self.bindings = passed.bindings
-        self.kinds = kinds
-        self.outputs: set[object] = set()
-        self.passed = passed
-        self.unknown = passed.unknown
 
 
 def stage(stub: Function, *, mode: Mode | None = None) -> Callable[[Function], Function]:
@@ -78,13 +60,18 @@ def unchecked_function(function: Function) -> Function:
 
 def _same_parameters(contract: StageContract, function: Callable[..., object]) -> None:
     """Raise ContractDefinitionError DSA002 unless an implementation has the parameters of its contract, in order."""
-    want, got = inspect.signature(contract.stub).parameters, inspect.signature(function).parameters
-    if [(p.name, p.kind) for p in want.values()] != [(p.name, p.kind) for p in got.values()]:
+    want, got = _shown_parameters(contract.stub), _shown_parameters(function)
+    if want != got:
         raise ContractDefinitionError(
             f"{function.__name__} is not an implementation of {contract.name}",
             code="DSA002",
             facts=[("expected", ", ".join(want)), ("got", ", ".join(got)), ("contract", contract.location)],
         )
+
+
+def _shown_parameters(function: Callable[..., object]) -> list[str]:
+    """Return the parameters of a function as they are written, without their annotations."""
+    return [str(param.replace(annotation=param.empty)) for param in inspect.signature(function).parameters.values()]
 
 
 class _Checked:
@@ -94,8 +81,7 @@ class _Checked:
         self.contract = contract
         self.function = function
         self.reads_values = mode is Mode.VALUES
-        self.memory: dict[tuple[object, ...], _Remembered] = {}
-        self.lock = threading.Lock()
+        self.memory = Memory()
         self.signature = inspect.signature(function)
         self.places = places_of(contract)
 
@@ -138,7 +124,7 @@ class _Checked:
             )
         reads_values = self.reads_values or Switch.values_depth > 0
         key = call_signature(args, batch, self.places)
-        found, checked = self._recall(key, batch), 0
+        found, checked = self.memory.recall(key, batch), 0
         if found is None:
             found = self._check_inputs(args, batch)
             checked = found.passed.checked
@@ -147,30 +133,18 @@ class _Checked:
         if self.places.comm is not None:
             self._agree(args, batch)
         result = self.function(*args)
-        results = result if isinstance(result, tuple) else (result,) if self.contract.returns else ()
-        seen = output_signature(results)
-        if reads_values or seen not in found.outputs:
+        results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
+        if reads_values or not found.has_returned(results):
             checked += self._check_results(args, results, batch, found, reads_values=reads_values)
-            found.outputs.add(seen)
         for at, kind in found.kinds:
             if results[at] is not None:
                 setattr(results[at], ATTRIBUTE, Brand(kind, batch.token, batch.layer))
         if found not in batch.dims.applied:
-            self._remember(key, found, batch)
+            self.memory.keep(key, found, batch)
         batch.log.add(self.contract.name, checked=checked, unknown=found.unknown)
         return result
 
-    def _recall(self, key: tuple[object, ...], batch: CpBatch[Layout]) -> _Remembered | None:
-        """Return the call of this signature that passed, None where there is none or it contradicts a bound dim."""
-        try:
-            found = self.memory.get(key)
-        except TypeError:
-            return None  # an argument that cannot be hashed: such calls are checked each time
-        if found is None or found in batch.dims.applied or batch.dims.agrees(found.bindings):
-            return found
-        return None
-
-    def _check_inputs(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> _Remembered:
+    def _check_inputs(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> Remembered:
         """Check all that metadata and brands say of the arguments."""
         contract, passed = self.contract, Passed({}, {})
         values = dict(zip(contract.names, args, strict=True))
@@ -181,17 +155,7 @@ class _Checked:
             for at, record in enumerate(contract.returns)
             if record.spec is not None
         )
-        return _Remembered(passed, kinds)
-
-    def _remember(self, key: tuple[object, ...], found: _Remembered, batch: CpBatch[Layout]) -> None:
-        """Bind the dims of a call that passed, and remember it; the oldest goes when there are too many."""
-        for name, value, by in found.bindings:
-            batch.dims.bind(name, value, by)
-        batch.dims.applied.add(found)
-        with contextlib.suppress(TypeError), self.lock:
-            self.memory[key] = found
-            while len(self.memory) > MEMORY_LIMIT:
-                del self.memory[next(iter(self.memory))]
+        return Remembered(passed, kinds)
 
     def _check_values(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> int:
         """Check the invariants that read device data before the call."""
@@ -219,28 +183,47 @@ class _Checked:
         args: tuple[object, ...],
         results: tuple[object, ...],
         batch: CpBatch[Layout],
-        found: _Remembered,
+        found: Remembered,
         *,
         reads_values: bool,
     ) -> int:
         """Check return values against the contract under what the arguments have bound."""
         contract = self.contract
-        if len(results) != len(contract.returns):
-            raise ContractDefinitionError(
-                f"{contract.name} returned {len(results)} values, its contract has {len(contract.returns)}"
-            )
-        for name, arg in zip(contract.names, args, strict=True):
-            if isinstance(arg, Tensor) and any(arg is result for result in results):
-                raise StageOutputError(
-                    f"{contract.name}: returned its argument {name} itself",
-                    code="DSA123",
-                    facts=[("got", describe_tensor(arg)), ("try", "return a view of it: a brand is on an object")],
-                )
+        _refuse_other_objects(contract, args, results, batch)
         passed = Passed(dict(found.passed.variables), dict(found.passed.dims))
-        outputs = dict(zip((record.name for record in contract.returns), results, strict=True))
-        check_params(contract, contract.returns, outputs, batch, passed, is_output=True)
-        values = dict(zip(contract.names, args, strict=True)) | outputs
+        names = (*contract.names, *(record.name for record in contract.returns))
+        values = dict(zip(names, (*args, *results), strict=True))
+        check_params(contract, contract.returns, values, batch, passed, is_output=True)
         passed.checked += check_invariants(contract, contract.ensures, values, batch, reads_data=False, is_output=True)
         if reads_values:
             passed.checked += check_invariants(contract, contract.ensures, values, batch, reads_data=True, is_output=True)
+        found.add_results(results, passed.bindings)
         return passed.checked
+
+
+def _refuse_other_objects(
+    contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], batch: CpBatch[Layout]
+) -> None:
+    """Raise StageOutputError where results are too few or too many (DSA201), or one is an argument itself (DSA123)."""
+    if len(results) != len(contract.returns):
+        raise StageOutputError(
+            f"{contract.name}: returned {len(results)} values, its contract has {len(contract.returns)}",
+            facts=[
+                ("expected", ", ".join(record.name for record in contract.returns) or "no return value"),
+                ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
+                ("where", batch.where),
+                ("contract", contract.location),
+            ],
+        )
+    for name, arg in zip(contract.names, args, strict=True):
+        if isinstance(arg, Tensor) and any(arg is result for result in results):
+            raise StageOutputError(
+                f"{contract.name}: returned its argument {name} itself",
+                code="DSA123",
+                facts=[
+                    ("got", describe_tensor(arg)),
+                    ("where", batch.where),
+                    ("contract", contract.location),
+                    ("try", "return a view of it: a brand is on an object"),
+                ],
+            )

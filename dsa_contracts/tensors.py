@@ -53,7 +53,7 @@ class TensorSpec:
         return " ".join(dim_text(dim) for dim in self.dims)
 
     def describe(self) -> str:
-        """Return the spec in one line: `e4m3[nnz_local kv_lora_rank] contiguous, Local[L], Rotated`."""
+        """Return the spec in one line: `e4m3[nnz_local kv_lora_rank] Contiguous, Local[L], Rotated`."""
         dtype = _DTYPE_NAMES.get(self.dtype, mark_text(self.dtype))  # type: ignore[call-overload]
         strides = mark_text(self.strides)
         return f"{dtype}[{self.shape_text}] {strides}, {mark_text(self.rows)}, {mark_text(self.state)}"
@@ -97,6 +97,8 @@ def make_spec(params: tuple[object, ...]) -> TensorSpec:
     for dim in dims:
         if not (isinstance(dim, TypeVar) or get_origin(dim) is Unpack or _is_mark(dim, Dim)):
             raise ContractDefinitionError(f"{mark_text(dim)} does not name a dim")
+    if any(get_origin(dim) is Unpack for dim in dims[:-1]):
+        raise ContractDefinitionError(f"a dim follows {dim_text(next(d for d in dims if get_origin(d) is Unpack))}")
     rows, state, dtype, strides = params[:4]
     return TensorSpec(rows, state, dtype, strides, dims)
 
@@ -158,6 +160,6 @@ def stride_fault(tensor: Tensor, strides: object, row_bytes: int | None) -> str 
 def describe_tensor(tensor: object) -> str:
     """Return dtype, shape, strides and device of a tensor, or the type of anything else, in one line."""
     if not isinstance(tensor, Tensor):
-        return "None" if tensor is None else f"{type(tensor).__name__} {tensor!r:.60}"
+        return "None" if tensor is None else f"{type(tensor).__name__} {' '.join(repr(tensor).split()):.60}"
     dtype = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
     return f"{dtype}{list(tensor.shape)} strides {tuple(tensor.stride())} {tensor.device}"

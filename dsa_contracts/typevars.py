@@ -8,7 +8,7 @@ from dsa_contracts.layout import Layout
 if TYPE_CHECKING:
     from dsa_contracts import states
 
-__all__ = ["AD", "ND", "QD", "RD", "C", "Ds", "F", "G", "L", "M", "N", "O", "P", "R", "S"]
+__all__ = ["AD", "FI", "ND", "NDI", "QD", "RD", "RDI", "C", "Ds", "F", "G", "K", "L", "M", "N", "O", "P", "R", "S"]
 
 L = TypeVar("L", bound=Layout)
 """The layout of the batch."""
@@ -16,8 +16,11 @@ L = TypeVar("L", bound=Layout)
 N = TypeVar("N", NnzLocal, NnzPadded)
 """Rows of this rank: without padding rows, or with them. One value in a call."""
 
-M = TypeVar("M", Nnz, NnzLocal, NnzPadded, NnzGathered, NumSlots)
-"""Rows of any kind. One value in a call."""
+M = TypeVar("M", Nnz, NnzLocal, NnzPadded, NnzGathered)
+"""Rows of the batch, of any kind. One value in a call."""
+
+K = TypeVar("K", Nnz, NnzLocal, NnzPadded, NnzGathered, NumSlots)
+"""Rows of the batch, or rows that were read from a pool, of any number. One value in a call."""
 
 G = TypeVar("G", Nnz, NnzGathered)
 """Rows of all ranks: in sequence order, or as gathered with padding. One value in a call."""
@@ -39,6 +42,15 @@ P = TypeVar("P", bound="states.RopeState")
 
 F = TypeVar("F", bound="states.FormatMark")
 """The row format. One value in a call."""
+
+FI = TypeVar("FI", bound="states.FormatMark")
+"""The row format of the indexer's rows, where KV rows stand beside them in one call."""
+
+NDI = TypeVar("NDI", bound="states.DType")
+"""The dtype of the key part of the indexer's row format."""
+
+RDI = TypeVar("RDI", bound="states.DType")
+"""The dtype of the last part of the indexer's row format."""
 
 ND = TypeVar("ND", bound="states.DType")
 """The dtype of the latent part of a row format."""

@@ -4,7 +4,12 @@ from dsa_contracts.batch import CpBatch
 from dsa_contracts.comm import Comm
 from dsa_contracts.dims import NnzGathered, RowBytes
 from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import comm_is_the_batch_group, gathered_in_rank_order, row_width_matches_format
+from dsa_contracts.invariants import (
+    comm_is_the_batch_group,
+    gathered_in_rank_order,
+    padding_rows_are_zero,
+    row_width_matches_format,
+)
 from dsa_contracts.records import contract
 from dsa_contracts.states import U8, Contiguous, Global, Local, Packed, RankMajor, UnitLast
 from dsa_contracts.tensors import Ten
@@ -14,12 +19,13 @@ from dsa_contracts.typevars import ND, RD, F, L, N, P
 @contract(
     returns=("gathered",),
     requires=(row_width_matches_format("kv"), comm_is_the_batch_group()),
-    ensures=(gathered_in_rank_order(),),
+    ensures=(gathered_in_rank_order(), padding_rows_are_zero("gathered")),
     advice=(
         ("DSA103", "send bytes: kv.view(torch.uint8), not .to(torch.uint8), which changes the values"),
         ("DSA106", "kv must be this rank's rows; rows that were gathered once hold all ranks' rows already"),
         ("DSA113", "take cp_size and cp_rank from the CP group once, and carry them"),
     ),
+    flow=(("kv", "gathered"),),
 )
 def all_gather_kv(
     kv: Ten[Local[L], Packed[F, P], U8, UnitLast, N, RowBytes],
@@ -42,8 +48,8 @@ def all_gather_kv(
     token take part.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA108, DSA110, DSA113.
-        StageOutputError: DSA122.
+        StageInputError: DSA101 to DSA110, DSA113, DSA125.
+        StageOutputError: DSA120, DSA122.
         RankError: DSA501, DSA502, DSA503.
 
     Source: sglang 0.5.15 `_all_gather_dsa_trtllm_fp8_kv`, 0.5.23 the strategies' method of that name; those restore the

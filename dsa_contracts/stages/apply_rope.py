@@ -30,6 +30,8 @@ from dsa_contracts.typevars import Ds, L, M, R
         ("DSA115", "pass what rebuild_positions returned; positions counted 0.. on each rank have the right shape only"),
         ("DSA111", "build the cos/sin table for prefix + extend of the longest request before the first layer"),
     ),
+    flow=(("x", "rotated"),),
+    sources=(("positions", ("batch.positions", "rebuild_positions.positions")),),
 )
 def apply_rope(
     x: Ten[R, Raw, BF16, UnitLast, M, *Ds],
@@ -55,7 +57,7 @@ def apply_rope(
     Row order: that of `x`. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA104, DSA106, DSA107, DSA108, DSA111, DSA115.
+        StageInputError: DSA101 to DSA109, DSA111, DSA115, DSA125.
 
     Source: DeepSeek-V3.2's rotation; sglang 0.5.23 `layers/rotary_embedding`.
     """

@@ -14,6 +14,8 @@ from dsa_contracts.dims import (
 )
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.invariants import (
+    Call,
+    Invariant,
     empty_rows_are_inert,
     local_values_match_rows,
     page_size_is_the_batch_page_size,
@@ -25,19 +27,60 @@ from dsa_contracts.invariants import (
     topk_is_in_range,
 )
 from dsa_contracts.records import contract
-from dsa_contracts.states import F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
+from dsa_contracts.states import BF16, E4M3, F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
 from dsa_contracts.tensors import Ten
 from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
+
+_QUERY_DTYPES = (BF16, E4M3, F32)
+_OUT_DTYPES = (BF16, F32)
+
+
+def query_is_as_wide_as_a_key() -> Invariant:
+    """A query has as many elements as the latent and the rope part of a row have together."""
+
+    def check(call: Call) -> str | None:
+        got = call.tensor("q").shape[-1]
+        want = sum(part.count for part in call.row_format.parts if part.name != "scales")
+        return None if got == want else f"q is {got} wide, the values of a row of {call.row_format.name} are {want}"
+
+    return Invariant("query_is_as_wide_as_a_key", "DSA124", "q", "q has as many elements as a key", False, check)
+
+
+def dtypes_hold_values() -> Invariant:
+    """Queries and outputs are values, and no bytes or indices that happen to have the shape."""
+
+    def check(call: Call) -> str | None:
+        if call.tensor("q").dtype not in [mark.torch_dtype for mark in _QUERY_DTYPES]:
+            return f"q is {call.tensor('q').dtype}"
+        out = call.values["out_dtype"]
+        return None if out in _OUT_DTYPES else f"out_dtype is {getattr(out, '__name__', out)}"
+
+    statement = "q is bf16, e4m3 or f32; out_dtype is BF16 or F32"
+    return Invariant("dtypes_hold_values", "DSA103", "q", statement, False, check)
+
+
+def query_scale_is_one_unless_quantized() -> Invariant:
+    """A query that is not e4m3 has no scale, whatever the rows have."""
+
+    def check(call: Call) -> str | None:
+        scale, dtype = call.number("q_scale"), call.tensor("q").dtype
+        return None if scale == 1.0 or dtype == E4M3.torch_dtype else f"q_scale is {scale}, and q is not quantised"
+
+    statement = "q_scale: 1 where q is not e4m3"
+    return Invariant("query_scale_is_one_unless_quantized", "DSA112", "q_scale", statement, False, check)
 
 
 @contract(
     returns=("out", "lse"),
     requires=(
+        dtypes_hold_values(),
         row_width_matches_format("pool"),
+        query_is_as_wide_as_a_key(),
         page_size_is_the_batch_page_size("pool"),
         page_table_covers_batch(),
         scale_is_positive("softmax_scale", "q_scale", "kv_scale"),
         scale_is_one_unless_quantized("q_scale", "kv_scale"),
+        query_scale_is_one_unless_quantized(),
         pages_are_in_pool("pool"),
         local_values_match_rows("causal_lens", "causal_lens", "DSA117", "causal_lens_match_rows"),
         local_values_match_rows("request_of_row", "request_of_row", "DSA119", "requests_match_rows"),
@@ -53,6 +96,13 @@ from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
         ("DSA107", "q must be rotated, once, by the stage that its placement names"),
         ("DSA112", "a bf16 cache has no scale, whatever the checkpoint carries"),
         ("DSA118", "map entries past the row's length to -1 before attending"),
+    ),
+    flow=(("q", "out"), ("pool", "out")),
+    sources=(
+        ("topk_indices", ("select_topk.topk_indices",)),
+        ("causal_lens", ("reorder_causal_lens.local_causal_lens",)),
+        ("request_of_row", ("batch.local_request_of_row",)),
+        ("page_table", ("batch.page_table",)),
     ),
 )
 def attend(
@@ -89,13 +139,14 @@ def attend(
         batch: the batch.
 
     Returns:
-        out: attention output in the latent space, 0 for a row that attends to nothing.
+        out: attention output in the latent space, 0 for a row that attends to nothing. What is in a key that a row does not
+            attend to, NaN included, does not reach it.
         lse: natural logarithm of the softmax denominator, -inf for such a row.
 
     Row order: local order, that of `q`. Aliasing: new memory. Sync: none. Every row of both outputs is written.
 
     Raises:
-        StageInputError: DSA102 to DSA112, DSA114, DSA117, DSA118, DSA119.
+        StageInputError: DSA101 to DSA110, DSA112, DSA114, DSA117, DSA118, DSA119, DSA124, DSA125.
         StageOutputError: DSA121.
 
     Source: flashinfer `trtllm_batch_decode_with_kv_cache_mla` (sparse), FlashMLA `flash_mla_sparse_fwd`; transformers

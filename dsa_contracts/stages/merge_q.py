@@ -13,6 +13,7 @@ from dsa_contracts.typevars import L, N
     returns=("q",),
     ensures=(widths_add_up("q", "q_nope", "q_rope"),),
     advice=(("DSA107", "apply RoPE to q_rope before merging; attend takes rotated queries"),),
+    flow=(("q_nope", "q"), ("q_rope", "q")),
 )
 def merge_q(
     q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
@@ -32,7 +33,7 @@ def merge_q(
     Row order: that of the inputs. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102 to DSA109.
+        StageInputError: DSA101 to DSA109, DSA125.
         StageOutputError: DSA124.
 
     Source: FlashMLA 1.0.0 `flash_mla_sparse_fwd`, q [s_q, heads, 576].

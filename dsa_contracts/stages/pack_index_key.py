@@ -14,6 +14,7 @@ from dsa_contracts.typevars import ND, RD, F, L, M, R
     returns=("index_kv",),
     requires=(widths_match_format(("k_index", "k_index")),),
     ensures=(row_width_matches_format("index_kv"), scales_in_rows_are_positive("index_kv")),
+    flow=(("k_index", "index_kv"),),
 )
 def pack_index_key(
     k_index: Ten[R, Rotated, BF16, UnitLast, M, IndexHeadDim],
@@ -33,7 +34,7 @@ def pack_index_key(
     Row order: that of `k_index`. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA124.
+        StageInputError: DSA101 to DSA109, DSA124, DSA125.
         StageOutputError: DSA110, DSA112.
 
     Source: DeepSeek-V3.2's indexer; sglang 0.5.23 `layers/attention/dsa/dsa_indexer.py` stores 128 e4m3 + one float32.

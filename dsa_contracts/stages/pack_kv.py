@@ -14,6 +14,7 @@ from dsa_contracts.typevars import L, M, P, R
     returns=("kv",),
     requires=(widths_match_format(("k_nope", "k_nope"), ("k_rope", "k_rope")),),
     ensures=(row_width_matches_format("kv"),),
+    flow=(("k_nope", "kv"), ("k_rope", "kv")),
 )
 def pack_kv(
     k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
@@ -35,7 +36,8 @@ def pack_kv(
     Row order: that of the inputs. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA108, DSA124.
+        StageInputError: DSA101 to DSA109, DSA124, DSA125.
+        StageOutputError: DSA110.
 
     Source: sglang 0.5.23 `materialize_full_mla_kv`, which concatenates before the collective.
     """

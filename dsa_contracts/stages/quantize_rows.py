@@ -15,6 +15,7 @@ from dsa_contracts.typevars import L, M, R
     requires=(widths_match_format(("k_nope", "k_nope"), ("k_rope", "k_rope")),),
     ensures=(row_width_matches_format("kv"), scales_in_rows_are_positive("kv")),
     advice=(("DSA107", "apply RoPE before quantize_rows: the rope part of fp8_656 is stored rotated"),),
+    flow=(("k_nope", "kv"), ("k_rope", "kv")),
 )
 def quantize_rows(
     k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
@@ -37,7 +38,7 @@ def quantize_rows(
     Row order: that of the inputs. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA124.
+        StageInputError: DSA101 to DSA109, DSA124, DSA125.
         StageOutputError: DSA110, DSA112.
 
     Source: DeepSeek-V3.2's cache layout, FlashMLA 1.0.0 (README, "FP8 KV cache"); sglang 0.5.23 `quantize_k_cache`.

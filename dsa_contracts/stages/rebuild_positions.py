@@ -18,6 +18,8 @@ from dsa_contracts.typevars import L, N
         ("DSA115", "take positions from the batch; positions counted 0.. on each rank have the right shape only"),
         ("DSA119", "pass batch.local_rows, or batch.padded_rows where the engine keeps padding rows"),
     ),
+    flow=(("positions", "positions"),),
+    sources=(("positions", ("batch.positions",)), ("rows", ("batch.local_rows", "batch.padded_rows"))),
 )
 def rebuild_positions(
     positions: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz],
@@ -37,7 +39,7 @@ def rebuild_positions(
     Row order: local order of the layout. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA106, DSA108, DSA119.
+        StageInputError: DSA101 to DSA109, DSA119, DSA125.
         StageOutputError: DSA115.
 
     Source: sglang 0.5.15 `cp_split_and_rebuild_position` (layers/attention/dsa/utils.py), 0.5.23 `shard_positions` of

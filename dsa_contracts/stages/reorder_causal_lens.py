@@ -17,6 +17,8 @@ from dsa_contracts.typevars import L, N
         ("DSA106", "pass the lengths of the whole batch, in sequence order; they are localised here and nowhere else"),
         ("DSA117", "a length is position + 1 of the same row, in q's order; never subtract or divide in local space"),
     ),
+    flow=(("causal_lens", "local_causal_lens"),),
+    sources=(("causal_lens", ("batch.causal_lens",)), ("rows", ("batch.local_rows", "batch.padded_rows"))),
 )
 def reorder_causal_lens(
     causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz],
@@ -36,7 +38,7 @@ def reorder_causal_lens(
     Row order: local order of the layout. Aliasing: new memory. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA106, DSA108, DSA119.
+        StageInputError: DSA101 to DSA109, DSA119, DSA125.
         StageOutputError: DSA117.
 
     Source: the `seq_lens` reorder of sglang 0.5.15's `_forward_trtllm` (in-seq-split); upstream calls these expanded

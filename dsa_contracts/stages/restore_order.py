@@ -11,6 +11,7 @@ from dsa_contracts.typevars import L, S
 @contract(
     returns=("restored",),
     advice=(("DSA106", "restore_order takes what all_gather_kv of the same batch returned"),),
+    flow=(("gathered", "restored"),),
 )
 def restore_order(
     gathered: Ten[Global[RankMajor[L]], S, U8, Contiguous, NnzGathered, RowBytes],
@@ -29,7 +30,7 @@ def restore_order(
     (`batch.rank_major_loc`) needs no such pass. Sync: none.
 
     Raises:
-        StageInputError: DSA102, DSA104, DSA106, DSA108.
+        StageInputError: DSA101 to DSA106, DSA108, DSA109, DSA125.
 
     Source: sglang 0.5.15 `cp_all_gather_rerange_output` (layers/cp_utils.py); vLLM 0.33 `pcp_manager.py` restore index.
     """

@@ -47,6 +47,8 @@ from dsa_contracts.typevars import L, N
         ("DSA115", "pass what rebuild_positions returned; positions counted 0.. on each rank have the right shape only"),
         ("DSA111", "build the cos/sin table for prefix + extend of the longest request before the first layer"),
     ),
+    flow=(("q_nope", "q"), ("q_rope", "q"), ("k_nope", "kv"), ("k_rope", "kv")),
+    sources=(("positions", ("rebuild_positions.positions",)),),
 )
 def rope_quantize(
     q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
@@ -85,7 +87,8 @@ def rope_quantize(
     cast, nearest even, saturated to +-448; NaN stays NaN.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA111, DSA112, DSA115.
+        StageInputError: DSA101 to DSA109, DSA111, DSA112, DSA115, DSA125.
+        StageOutputError: DSA124.
 
     Source: flashinfer `mla_rope_quantize_fp8` (rope.py@0.7.2); its Python layer checks none of the row counts.
     """

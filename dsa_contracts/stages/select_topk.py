@@ -13,12 +13,15 @@ from dsa_contracts.dims import (
 )
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.invariants import (
+    Call,
+    Invariant,
     local_values_match_rows,
     page_size_is_the_batch_page_size,
     page_table_covers_batch,
     pages_are_in_pool,
     row_width_matches_format,
     topk_is_in_range,
+    widths_match_format,
 )
 from dsa_contracts.records import contract
 from dsa_contracts.states import (
@@ -39,10 +42,22 @@ from dsa_contracts.tensors import Ten
 from dsa_contracts.typevars import ND, RD, F, L, N
 
 
+def chooses_at_least_one() -> Invariant:
+    """A row chooses at least one key."""
+
+    def check(call: Call) -> str | None:
+        count = int(call.number("index_topk"))
+        return None if count >= 1 else f"index_topk is {count}"
+
+    return Invariant("chooses_at_least_one", "DSA124", "index_topk", "index_topk >= 1", False, check)
+
+
 @contract(
     returns=("topk_indices",),
     requires=(
         row_width_matches_format("pool"),
+        widths_match_format(("q_index", "k_index")),
+        chooses_at_least_one(),
         page_size_is_the_batch_page_size("pool"),
         page_table_covers_batch(),
         pages_are_in_pool("pool"),
@@ -51,6 +66,12 @@ from dsa_contracts.typevars import ND, RD, F, L, N
     ),
     ensures=(topk_is_in_range(),),
     advice=(("DSA102", "queries, weights, lengths and the request map are this rank's rows, one each"),),
+    flow=(("q_index", "topk_indices"), ("pool", "topk_indices")),
+    sources=(
+        ("causal_lens", ("reorder_causal_lens.local_causal_lens",)),
+        ("request_of_row", ("batch.local_request_of_row",)),
+        ("page_table", ("batch.page_table",)),
+    ),
 )
 def select_topk(
     q_index: Ten[Local[L], Rotated, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim],
@@ -77,12 +98,13 @@ def select_topk(
         batch: the batch.
 
     Returns:
-        Positions inside the row's request, rising; -1 fills the rest. Of equal scores the earlier position is taken.
+        Positions inside the row's request, rising; -1 fills the rest. Of equal scores the earlier position is taken; a key
+        whose score is NaN comes after all others.
 
     Row order: local order, that of `q_index`. Aliasing: new memory. Sync: the reference loops over requests on the host.
 
     Raises:
-        StageInputError: DSA102 to DSA110, DSA114, DSA117, DSA119.
+        StageInputError: DSA101 to DSA110, DSA114, DSA117, DSA119, DSA124, DSA125.
         StageOutputError: DSA118.
 
     Source: DeepSeek-V3.2 paper, equation 1: score(t) = sum over heads of w_h * relu(q_h . k_t); transformers 5.24.0

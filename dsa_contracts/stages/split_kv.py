@@ -3,25 +3,51 @@
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
 from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import row_width_matches_format, widths_match_format
+from dsa_contracts.invariants import Call, Invariant, row_width_matches_format, widths_match_format
 from dsa_contracts.records import contract
-from dsa_contracts.states import U8, Packed, Plain, UnitLast
+from dsa_contracts.states import U8, Contiguous, Packed, Plain, RowStride, UnitLast
 from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import ND, RD, C, F, L, M, P, R
+from dsa_contracts.typevars import ND, RD, C, F, K, L, P, R
+
+
+def rows_can_be_viewed() -> Invariant:
+    """Rows lie so that each part of them has a view in its own dtype, with the strides that the consumer takes."""
+
+    def check(call: Call) -> str | None:
+        kv, strides = call.tensor("kv"), call.values["strides"]
+        if strides is Contiguous or kv.numel() == 0:
+            return None
+        apart = kv.stride(0) if kv.shape[0] > 1 else call.row_format.row_bytes
+        if isinstance(strides, type) and issubclass(strides, RowStride) and apart != call.row_format.row_bytes:
+            return f"rows of kv are {apart} bytes apart, not {call.row_format.row_bytes}"
+        for part in call.row_format.parts:
+            size, start = part.dtype.torch_dtype.itemsize, kv.storage_offset() + part.offset
+            if apart % size:
+                return f"rows of kv are {apart} bytes apart, a view of {part.name} needs multiples of {size}"
+            if start % size:
+                return f"{part.name} of kv starts at byte {start} of its memory, a view needs multiples of {size}"
+        return None
+
+    statement = "row stride and offset of kv are multiples of each part's itemsize; the row stride is the one asked for"
+    return Invariant("rows_can_be_viewed", "DSA104", "kv", statement, False, check, reads_offset=True)
 
 
 @contract(
     returns=("k_nope", "k_rope"),
-    requires=(row_width_matches_format("kv"),),
+    requires=(row_width_matches_format("kv"), rows_can_be_viewed()),
     ensures=(widths_match_format(("k_nope", "k_nope"), ("k_rope", "k_rope")),),
-    advice=(("DSA110", "split rows by the format they were packed in: 656-byte rows are not flat fp8"),),
+    advice=(
+        ("DSA104", "ask for Contiguous, which copies, or hand on the packed rows themselves"),
+        ("DSA110", "split rows by the format they were packed in: 656-byte rows are not flat fp8"),
+    ),
+    flow=(("kv", "k_nope"), ("kv", "k_rope")),
 )
 def split_kv(
-    kv: Ten[R, Packed[F, P], U8, UnitLast, M, RowBytes],
+    kv: Ten[R, Packed[F, P], U8, UnitLast, K, RowBytes],
     row_format: RowFormat[F, ND, RD],
     strides: type[C],
     batch: CpBatch[L],
-) -> tuple[Ten[R, Plain, ND, C, M, KvLoraRank], Ten[R, P, RD, C, M, QkRopeHeadDim]]:
+) -> tuple[Ten[R, Plain, ND, C, K, KvLoraRank], Ten[R, P, RD, C, K, QkRopeHeadDim]]:
     """Latent and rope part of packed rows, as typed columns with the strides that the consumer takes.
 
     Args:
@@ -37,7 +63,8 @@ def split_kv(
     Row order: that of `kv`. Aliasing: views of `kv` unless `strides` is `Contiguous`. Sync: none.
 
     Raises:
-        StageInputError: DSA101, DSA102, DSA103, DSA104, DSA107, DSA108, DSA110.
+        StageInputError: DSA101 to DSA110, DSA125.
+        StageOutputError: DSA124.
 
     Source: sglang 0.5.15 and 0.5.23 hand such views on unguarded (strides (576, 1), rope at offset 512).
     """

@@ -24,6 +24,8 @@ from dsa_contracts.typevars import ND, RD, F, G, L, O
         ("DSA110", "a pool holds rows of one format; allocate it for the format that is written"),
         ("DSA116", "take slots from the batch; -1 stands for padding and is never an index"),
     ),
+    flow=(("kv", "pool"),),
+    sources=(("loc", ("batch.out_cache_loc", "batch.rank_major_loc")),),
 )
 def write_kv(
     pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
@@ -44,7 +46,7 @@ def write_kv(
     Row order: any, the same in `kv` and `loc`. Aliasing: `pool` is written in place. Sync: none on the host.
 
     Raises:
-        StageInputError: DSA102, DSA103, DSA104, DSA106, DSA107, DSA108, DSA110, DSA114, DSA116.
+        StageInputError: DSA101 to DSA110, DSA114, DSA116, DSA125.
 
     Source: sglang 0.5.23 `set_mla_kv_buffer`, which takes halves and drops writes to slot 0; here slot 0 is a slot.
     """

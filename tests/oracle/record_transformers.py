@@ -1,8 +1,8 @@
-"""Record `data/transformers.json`: a small random DeepseekV32Attention of transformers 5.24.0, in float64.
+"""Record `data/*.json`: small random attention layers of transformers 5.24.0, in float64.
 
 Run by hand, not by the tests; it needs `pip install torch==2.13.0 transformers==5.24.0` in a venv of its own:
 
-    python tests/oracle/record_transformers.py tests/oracle/data/transformers.json
+    python tests/oracle/record_transformers.py tests/oracle/data
 
 The model's own code computes everything that is recorded as an output: rotation, indexer, choice of keys, softmax, and the
 product with the values. So that our bf16 inputs lose nothing, hooks round to bf16 what our path takes as bf16: the results
@@ -16,13 +16,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
 HEADS, RANK, ROPE, INDEX_HEADS, INDEX_DIM, TOPK, HIDDEN = 2, 16, 8, 6, 16, 8, 32
-SEQ_LENS, PREFIX_LENS = (40, 9, 29), (16, 0, 8)
-SEED = 6
+SEQ_LENS, PREFIX_LENS = (30, 5, 18), (13, 0, 6)
+FAMILIES = {"deepseek_v32": "DeepseekV32", "glm_moe_dsa": "GlmMoeDsa"}
+"""Modules of transformers and the prefix of their classes: the indexer rotates halves in one, pairs in the other."""
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -61,8 +63,8 @@ def absorbable_query(tape: Tape, key_weights: Tensor) -> Callable[..., Tensor]:
     return hook
 
 
-def build_model(modeling: Any) -> tuple[Any, Any]:
-    config = modeling.DeepseekV32Config(
+def build_model(modeling: Any, family: str) -> tuple[Any, Any]:
+    config = getattr(modeling, f"{family}Config")(
         hidden_size=HIDDEN,
         num_attention_heads=HEADS,
         num_key_value_heads=HEADS,
@@ -80,21 +82,22 @@ def build_model(modeling: Any) -> tuple[Any, Any]:
         max_position_embeddings=64,
     )
     config._attn_implementation = "eager"
-    attention = modeling.DeepseekV32Attention(config, 0).double().eval()
+    attention = getattr(modeling, f"{family}Attention")(config, 0).double().eval()
     for parameter in attention.parameters():
         nn.init.normal_(parameter, std=0.25)
-    return attention, modeling.DeepseekV32RotaryEmbedding(config)
+    return attention, getattr(modeling, f"{family}RotaryEmbedding")(config)
 
 
 def round_rotations(modeling: Any) -> None:
     """Both rotations give bf16 values, as our path stores them."""
     for name in ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"):
-        original = getattr(modeling, name)
+        original = getattr(modeling, name, None)
 
         def rotate(*args: Any, original: Any = original, **kwargs: Any) -> tuple[Tensor, ...]:
             return tuple(rounded(part) for part in original(*args, **kwargs))
 
-        setattr(modeling, name, rotate)
+        if original is not None:
+            setattr(modeling, name, rotate)
 
 
 def attach_hooks(attention: Any) -> Tape:
@@ -113,20 +116,16 @@ def attach_hooks(attention: Any) -> Tape:
     return tape
 
 
-def check_ties(scores_gap: float) -> None:
-    """The choice of keys must not hang on the rounding of a score."""
-    if scores_gap < 1e-4:
-        raise SystemExit(f"two scores are {scores_gap} apart; take another seed")
+class NearTieError(Exception):
+    """The choice of keys would hang on the rounding of a score: take another seed."""
 
 
-def threshold_gap(record: dict[str, Tensor], indexer_scores: Tensor) -> float:
-    """The smallest distance, over all rows, between the last chosen score and the next one."""
-    gaps = [float("inf")]
-    for row, scores in enumerate(indexer_scores):
+def check_ties(indexer_scores: Tensor) -> None:
+    """Look at the distance between the last chosen score of each row and the next one."""
+    for row, scores in enumerate(indexer_scores[TOPK:], start=TOPK):
         ordered = scores[: row + 1].sort(descending=True).values
-        if row >= TOPK:
-            gaps.append(float(ordered[TOPK - 1] - ordered[TOPK]))
-    return min(gaps)
+        if float(ordered[TOPK - 1] - ordered[TOPK]) < 1e-5:
+            raise NearTieError
 
 
 def record_request(attention: Any, rotary: Any, tape: Tape, length: int, prefix: int) -> dict[str, Any]:
@@ -140,13 +139,10 @@ def record_request(attention: Any, rotary: Any, tape: Tape, length: int, prefix:
         scores.append(self)
         return topk(self, *args, **kwargs)
 
-    Tensor.topk = spying  # type: ignore[method-assign]
-    try:
-        final, weights = attention(hidden, (cos, sin), mask)
-    finally:
-        Tensor.topk = topk  # type: ignore[method-assign]
+    with mock.patch.object(Tensor, "topk", spying):
+        final, weights, *_ = attention(hidden, (cos, sin), mask)
     seen = tape.seen
-    check_ties(threshold_gap(seen, scores[0][0]))
+    check_ties(scores[0][0])
     out = torch.einsum("hqk,kr->qhr", weights[0], seen["k_nope"])
     values = attention.kv_b_proj.weight.view(HEADS, RANK + 12, RANK)[:, RANK:]
     again = attention.o_proj(torch.einsum("qhr,hvr->qhv", out, values).flatten(1))
@@ -166,23 +162,37 @@ def record_request(attention: Any, rotary: Any, tape: Tape, length: int, prefix:
     }
 
 
-@torch.no_grad()
-def main(path: Path) -> None:
-    modeling = importlib.import_module("transformers.models.deepseek_v32.modeling_deepseek_v32")
-    torch.manual_seed(SEED)
-    round_rotations(modeling)
-    attention, rotary = build_model(modeling)
+def record_family(module: str, family: str, seed: int) -> dict[str, Any]:
+    modeling = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    torch.manual_seed(seed)
+    attention, rotary = build_model(modeling, family)
     tape = attach_hooks(attention)
-    requests = [
-        record_request(attention, rotary, tape, length, prefix)
-        for length, prefix in zip(SEQ_LENS, PREFIX_LENS, strict=True)
-    ]
+    lens = zip(SEQ_LENS, PREFIX_LENS, strict=True)
+    requests = [record_request(attention, rotary, tape, length, prefix) for length, prefix in lens]
     cos, sin = rotary(torch.zeros(1), torch.arange(max(SEQ_LENS))[None])
     table = torch.cat([cos[0, :, : ROPE // 2], sin[0, :, : ROPE // 2]], dim=-1)
     dims = {"heads": HEADS, "rank": RANK, "rope": ROPE, "index_heads": INDEX_HEADS, "index_dim": INDEX_DIM, "topk": TOPK}
-    source = f"transformers {importlib.import_module('transformers').__version__} DeepseekV32Attention, torch {torch.__version__}"
-    recorded = {"source": source, **dims, "softmax_scale": attention.scaling, "cos_sin": table.tolist(), "requests": requests}
-    path.write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
+    version = importlib.import_module("transformers").__version__
+    return {
+        "source": f"transformers {version} {family}Attention, torch {torch.__version__}, seed {seed}",
+        **dims,
+        "softmax_scale": attention.scaling,
+        "cos_sin": table.tolist(),
+        "requests": requests,
+    }
+
+
+@torch.no_grad()
+def main(folder: Path) -> None:
+    for module, family in FAMILIES.items():
+        round_rotations(importlib.import_module(f"transformers.models.{module}.modeling_{module}"))
+        for seed in range(100):
+            try:
+                recorded = record_family(module, family, seed)
+            except NearTieError:
+                continue
+            (folder / f"{module}.json").write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
+            break
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""Contract of `gather_write_kv`."""
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.comm import Comm
+from dsa_contracts.dims import NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.invariants import (
+    comm_is_the_batch_group,
+    gathered_in_rank_order,
+    page_size_is_the_batch_page_size,
+    row_width_matches_format,
+    slots_are_legal,
+)
+from dsa_contracts.records import contract
+from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
+from dsa_contracts.tensors import Ten
+from dsa_contracts.typevars import ND, RD, F, L, N
+
+
+@contract(
+    requires=(
+        row_width_matches_format("kv"),
+        row_width_matches_format("pool"),
+        page_size_is_the_batch_page_size("pool"),
+        comm_is_the_batch_group(),
+        slots_are_legal(),
+    ),
+    ensures=(gathered_in_rank_order(),),
+    advice=(
+        ("DSA103", "send bytes: kv.view(torch.uint8), not .to(torch.uint8), which changes the values"),
+        ("DSA106", "kv must be this rank's rows, and loc the slots of all ranks' rows: batch.rank_major_loc"),
+        ("DSA107", "apply RoPE before the gather: keys are stored rotated"),
+        ("DSA110", "a pool holds rows of one format; allocate it for the format that is written"),
+        ("DSA113", "take cp_size and cp_rank from the CP group once, and carry them"),
+        ("DSA116", "take slots from the batch; -1 stands for padding and is never an index"),
+    ),
+    flow=(("kv", "pool"),),
+    sources=(("loc", ("batch.rank_major_loc",)),),
+)
+def gather_write_kv(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
+    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+    comm: Comm,
+) -> None:
+    """Each new token's packed row, from whichever rank, stands in its slot of every rank's pool; other slots are unchanged.
+
+    What `all_gather_kv` and `write_kv` with rank-major slots do together: a kernel need not put the gathered rows anywhere.
+
+    Args:
+        pool: this rank's pool of the layer, `[num_pages, page_size, row_bytes]` bytes.
+        kv: this rank's packed rows, as bytes; with or without padding rows.
+        loc: slot of each row of all ranks, rank after rank, `nnz_padded` entries a rank, the same on every rank; negative:
+            not written.
+        row_format: the format of the rows and of the pool.
+        batch: the batch.
+        comm: its context-parallel group.
+
+    Row order: `kv` in local order, `loc` rank-major. Aliasing: `pool` is written in place. Sync: collective; ranks without a
+    token take part. On a GPU the pool is complete on the stream, not on the host.
+
+    Raises:
+        StageInputError: DSA101 to DSA110, DSA113, DSA114, DSA116, DSA125.
+        StageOutputError: DSA122.
+        RankError: DSA501, DSA502, DSA503.
+
+    Source: none upstream; sglang 0.5.23 gathers, restores the order and writes in three passes, vLLM 0.33 in two.
+    """

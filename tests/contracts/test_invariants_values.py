@@ -1,0 +1,250 @@
+"""Invariants that read device data, in the stages that have them: each fires in values mode alone, and has a near miss."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsa_contracts import CpBatch, Mode, checking_values, contract_of, invariants, stage
+from dsa_contracts import stages as contracts
+from dsa_contracts.invariants import Call, Invariant
+from dsa_contracts.states import Plain, Raw, Sequence
+from dsa_cp.comm import run_ranks
+from dsa_cp.stages import rebuild_positions, reorder_causal_lens
+from tests.contracts.toys import batch_of, batches_of, global_rows, local, raw, refusal, rows_of
+
+
+def ints(*values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def paged(*pages: int, **options: Any) -> CpBatch[Any]:
+    """Seven tokens on rank 0 of two, on pages of four slots of which two are used."""
+    table = torch.tensor([pages or (2, 0, 9)], dtype=torch.int32)
+    return batch_of(page_table=table, page_size=4, out_cache_loc=torch.arange(7), **options)
+
+
+BATCH = paged()
+LENS = ints(1, 2, 7).int()
+TOPK = {"topk_indices": ints([0, -1], [1, 0], [6, 5]), "causal_lens": LENS}
+SCALED = torch.cat([torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [3.0]])], dim=1)
+POOL = torch.zeros(3, 4, 8)
+
+
+class Scales:
+    """A row format of four float32 zeros and a float32 scale."""
+
+    parts = (type("Part", (), {"name": "scales"}),)
+
+    @staticmethod
+    def part(name: str) -> Any:
+        return type("Part", (), {"columns": slice(16, 20)})
+
+
+def scaled_bytes(rows: Tensor) -> Tensor:
+    return rows.view(torch.uint8)
+
+
+def with_scale(row: int, value: float) -> Tensor:
+    rows = SCALED.clone()
+    rows[row, 4] = value
+    return scaled_bytes(rows)
+
+
+def gathered_bytes(row: int, value: int) -> Tensor:
+    """Eight gathered rows, of which row 3 is padding."""
+    rows = torch.ones(8, 2, dtype=torch.uint8)
+    rows[row, 1] = value
+    rows[row, 0] = 0
+    return rows
+
+
+class FormatCall(Call):
+    """A call with a row format made here."""
+
+    @property
+    def row_format(self) -> Any:
+        return Scales
+
+
+CASES: dict[str, tuple[Invariant, str, list[dict[str, Any]], list[tuple[dict[str, Any], str]]]] = {
+    "rows": (
+        invariants.rows_are_this_ranks(),
+        "DSA119",
+        [{"rows": ints(0, 1, 6)}, {"rows": ints(0, 1, 6, -1)}],
+        [
+            ({"rows": ints(0, 6, 1)}, "rows[1] is 6, local row 1 of this rank is 1"),
+            ({"rows": ints(0, 1, 6, 0)}, "rows[3] is 0, local row 3 of this rank is -1"),
+            ({"rows": ints(0, 1)}, "rows has 2 entries"),
+        ],
+    ),
+    "local values": (
+        invariants.local_values_match_rows("lens", "causal_lens", "DSA117", "causal_lens_match_rows"),
+        "DSA117",
+        [{"lens": LENS}, {"lens": ints(1, 2, 7, 0)}],
+        [
+            ({"lens": ints(1, 2, 3)}, "lens[2] is 3, for row 6 it is 7"),
+            ({"lens": ints(1, 2, 7, 1)}, "lens[3] is 1, for padding it is 0"),
+            ({"lens": ints(1, 2)}, "lens has 2 rows"),
+        ],
+    ),
+    "slots in sequence order": (
+        invariants.slots_are_legal(),
+        "DSA116",
+        [{"loc": ints(11, 0, 2, 1, 4, 3, 5), "pool": POOL}],
+        [
+            ({"loc": ints(12, 0, 2, 1, 4, 3, 5), "pool": POOL}, "loc[0] is 12, the pool has 12 slots"),
+            ({"loc": ints(0, 1, 2, 2, 4, 3, 5), "pool": POOL}, "slot 2 is written more than once"),
+            ({"loc": ints(0, 1, 2, -1, 4, 3, 5), "pool": POOL}, "6 slots are written, the batch has 7 new tokens"),
+        ],
+    ),
+    "slots in rank-major order": (
+        invariants.slots_are_legal(),
+        "DSA116",
+        [{"loc": ints(0, 1, 6, -1, 2, 3, 4, 5), "pool": POOL}, {"loc": ints(0, 1, 6, -9, 2, 3, 4, 5), "pool": POOL}],
+        [
+            ({"loc": ints(0, 1, 6, 7, 2, 3, 4, -1), "pool": POOL}, "loc[3] is 7, that gathered row is padding"),
+            ({"loc": ints(0, 1, 6, 7, 2, 3, 4, 5), "pool": POOL}, "8 slots are written, the batch has 7 new tokens"),
+        ],
+    ),
+    "top-k": (
+        invariants.topk_is_in_range(),
+        "DSA118",
+        [TOPK],
+        [
+            (
+                {"topk_indices": ints([0, 1], [1, 0], [6, 5]), "causal_lens": LENS},
+                "topk_indices[0, 1] is 1, row 0 sees 1 keys",
+            ),
+            (
+                {"topk_indices": ints([0, -1], [-2, 0], [6, 5]), "causal_lens": LENS},
+                "topk_indices[1, 0] is -2, row 1 sees 2 keys",
+            ),
+        ],
+    ),
+    "pages": (
+        invariants.pages_are_in_pool("pool"),
+        "DSA114",
+        [{"page_table": ints([2, 0, 9]), "pool": POOL}, {"page_table": ints([2, 0, -1]), "pool": POOL}],
+        [
+            ({"page_table": ints([2, 3, 0]), "pool": POOL}, "page_table[0, 1] is 3, pool has 3 pages"),
+            ({"page_table": ints([-1, 0, 0]), "pool": POOL}, "page_table[0, 0] is -1, pool has 3 pages"),
+        ],
+    ),
+    "padding rows": (
+        invariants.padding_rows_are_zero("kv"),
+        "DSA120",
+        [{"kv": gathered_bytes(3, 0)}, {"kv": gathered_bytes(3, 0)[:7]}],
+        [({"kv": gathered_bytes(3, 9)}, "row 3 of kv is padding and not 0")],
+    ),
+    "scales in rows": (
+        invariants.scales_in_rows_are_positive("kv"),
+        "DSA112",
+        [{"kv": scaled_bytes(SCALED)}, {"kv": with_scale(1, 1e-38)}],
+        [
+            ({"kv": with_scale(1, 0.0)}, "row 1 of kv has a scale that is not positive"),
+            ({"kv": with_scale(2, float("nan"))}, "row 2 of kv has a scale that is not positive"),
+            ({"kv": with_scale(0, float("inf"))}, "row 0 of kv has a scale that is not positive"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_invariant_of_values_holds_in_near_misses_and_fires_on_each_fault(name: str) -> None:
+    invariant, code, near_misses, faults = CASES[name]
+    assert (invariant.code, invariant.reads_data) == (code, True)
+    for values in near_misses:
+        assert invariant.check(FormatCall("stage", values | {"batch": BATCH})) is None
+    for values, text in faults:
+        assert invariant.check(FormatCall("stage", values | {"batch": BATCH})) == text
+
+
+def test_positions_must_be_those_of_the_rows_that_a_brand_names() -> None:
+    invariant, batch = invariants.positions_go_with("x"), batch_of(prefix_lens=[5])
+    assert (invariant.code, invariant.reads_data) == ("DSA115", True)
+    here, everywhere = raw(rows_of(), batch), global_rows(rows_of(7), Sequence, Raw, batch)
+
+    def check(x: Tensor, *positions: int) -> str | None:
+        return invariant.check(Call("stage", {"x": x, "positions": ints(*positions), "batch": batch}))
+
+    assert check(here, 5, 6, 11) is None
+    assert check(here, 5, 6, 11, 0) is None
+    assert check(everywhere, 5, 6, 7, 8, 9, 10, 11) is None
+    assert check(rows_of(), 0, 1, 2) is None
+    assert check(here, 0, 1, 2) == "positions[0] is 0, row 0 of x is at position 5"
+    assert check(here, 5, 6) == "positions has 2 rows"
+    assert check(everywhere, 5, 6, 11) == "positions has 3 rows, x goes by 7"
+
+
+def outputs(out: float, lse: float, *, topk: int = -1) -> dict[str, Any]:
+    return {
+        "topk_indices": ints([0, -1], [topk, -1]),
+        "out": torch.tensor([[[1.0, 2.0]], [[0.0, out]]]),
+        "lse": torch.tensor([[1.0], [lse]]),
+    }
+
+
+def test_a_row_that_attends_to_nothing_must_be_inert_and_one_that_attends_need_not() -> None:
+    invariant = invariants.empty_rows_are_inert()
+    assert (invariant.code, invariant.reads_data) == ("DSA121", True)
+    fault = "row 1 attends to nothing, its out is not 0 or its lse not -inf"
+    assert invariant.check(Call("stage", outputs(0.0, float("-inf")))) is None
+    assert invariant.check(Call("stage", outputs(3.0, 2.0, topk=4))) is None
+    for out, lse in ((3.0, float("-inf")), (0.0, 0.0), (float("nan"), float("-inf")), (0.0, float("nan"))):
+        assert invariant.check(Call("stage", outputs(out, lse))) == fault
+
+
+class Swapped:
+    """A group whose ranks come out in another order than their numbers."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.cp_size, self.cp_rank = comm.cp_size, comm.cp_rank
+
+    def all_gather(self, rows: Tensor) -> Tensor:
+        return torch.cat(self.comm.all_gather(rows).chunk(self.cp_size)[::-1])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.comm, name)
+
+
+def test_a_group_that_gathers_in_another_order_is_found() -> None:
+    invariant, batches = invariants.gathered_in_rank_order(), batches_of()
+    assert (invariant.code, invariant.reads_data) == ("DSA122", True)
+
+    def check(comm: Any, wrap: Callable[[Any], Any]) -> str | None:
+        return invariant.check(Call("stage", {"comm": wrap(comm), "batch": batches[comm.cp_rank]}))
+
+    assert run_ranks(2, lambda comm: check(comm, lambda same: same)) == [None, None]
+    found = "gathered row 0 is row 2 of the batch, in rank order it is 0"
+    assert run_ranks(2, lambda comm: check(comm, Swapped)) == [found, found]
+
+
+def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -> None:
+    batch = batch_of()
+    flipped = local(batch.local_rows.flip(0), Plain, batch)
+
+    def short(causal_lens: Any, rows: Any, batch: Any) -> Any:
+        return causal_lens[rows] - 1
+
+    wrong = stage(contracts.reorder_causal_lens, mode=Mode.DEVELOPMENT)(short)
+    for function, rows in ((reorder_causal_lens, flipped), (wrong, batch.local_rows)):
+        function(batch.causal_lens, rows, batch)
+    with checking_values():
+        before = refusal(reorder_causal_lens, batch.causal_lens, flipped, batch)
+        after = refusal(wrong, batch.causal_lens, batch.local_rows, batch)
+        rebuild_positions(batch.positions, batch.padded_rows, batch)
+    contract = contract_of(reorder_causal_lens)
+    facts = f"\n  where     cp_rank=0 of 2, zigzag\n  contract  {contract.location}"
+    assert before == (
+        "StageInputError DSA119: reorder_causal_lens: rows[0] is 6, local row 0 of this rank is 0\n"
+        f"  expected  rows_are_this_ranks: rows is batch.local_rows or batch.padded_rows{facts}"
+    )
+    assert after == (
+        "StageOutputError DSA117: reorder_causal_lens: local_causal_lens[0] is 0, for row 0 it is 1\n"
+        "  expected  causal_lens_match_rows: local_causal_lens[i] = batch.causal_lens[row of i], 0 for padding"
+        f"{facts}\n  try       {contract.advice_for('DSA117')}"
+    )

@@ -1,0 +1,16 @@
+"""e4m3 codes where the collective moves bytes."""
+
+from dsa_contracts import Comm, CpBatch, Ten
+from dsa_contracts.dims import NnzLocal, RowBytes
+from dsa_contracts.formats import fp8_format
+from dsa_contracts.states import E4M3, Contiguous, Fp8Row, Local, Packed, Rotated
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import all_gather_kv
+
+
+def layer(
+    kv: Ten[Local[Zigzag], Packed[Fp8Row, Rotated], E4M3, Contiguous, NnzLocal, RowBytes],
+    batch: CpBatch[Zigzag],
+    comm: Comm,
+) -> None:
+    all_gather_kv(kv, fp8_format(), batch, comm)  # refused

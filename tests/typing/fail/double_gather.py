@@ -1,0 +1,17 @@
+"""Rows that were gathered once hold all ranks' rows already."""
+
+from dsa_contracts import Comm, CpBatch, Ten
+from dsa_contracts.dims import NnzLocal, RowBytes
+from dsa_contracts.formats import fp8_format
+from dsa_contracts.states import U8, Contiguous, Fp8Row, Local, Packed, Rotated
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import all_gather_kv
+
+
+def layer(
+    kv: Ten[Local[Zigzag], Packed[Fp8Row, Rotated], U8, Contiguous, NnzLocal, RowBytes],
+    batch: CpBatch[Zigzag],
+    comm: Comm,
+) -> None:
+    gathered = all_gather_kv(kv, fp8_format(), batch, comm)
+    all_gather_kv(gathered, fp8_format(), batch, comm)  # refused

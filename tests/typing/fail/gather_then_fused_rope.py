@@ -1,0 +1,35 @@
+"""The order of sglang before sgl-project/sglang#29161: K is gathered, then the fused stage gets this rank's positions."""
+
+from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
+from dsa_contracts.dims import CosSinWidth, KvLoraRank, MaxPosition, NnzLocal, NumLocalHeads, QkRopeHeadDim
+from dsa_contracts.formats import bf16_format
+from dsa_contracts.states import BF16, F32, I64, Contiguous, Local, PackedRowStride, Plain, Raw, Table, UnitLast
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import all_gather_kv, pack_kv, restore_order, rope_quantize, split_kv
+
+
+def layer(
+    q_nope: Ten[Local[Zigzag], Plain, BF16, UnitLast, NnzLocal, NumLocalHeads, KvLoraRank],
+    q_rope: Ten[Local[Zigzag], Raw, BF16, UnitLast, NnzLocal, NumLocalHeads, QkRopeHeadDim],
+    k_nope: Ten[Local[Zigzag], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
+    k_rope: Ten[Local[Zigzag], Raw, BF16, UnitLast, NnzLocal, QkRopeHeadDim],
+    positions: Ten[Local[Zigzag], Plain, I64, Contiguous, NnzLocal],
+    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    batch: CpBatch[Zigzag],
+    comm: Comm,
+) -> None:
+    kv = pack_kv(k_nope, k_rope, bf16_format(), batch)
+    restored = restore_order(all_gather_kv(kv, bf16_format(), batch, comm), batch)
+    k_nope_of_all, k_rope_of_all = split_kv(restored, bf16_format(), PackedRowStride, batch)
+    rope_quantize(  # refused
+        q_nope,
+        q_rope,
+        k_nope_of_all,  # refused
+        k_rope_of_all,  # refused
+        positions,
+        cos_sin_cache,
+        RopeStyle.NEOX,
+        1.0,
+        1.0,
+        batch,
+    )

@@ -1,0 +1,17 @@
+"""One rank's rows, written as if they were all: the gather was forgotten."""
+
+from dsa_contracts import CpBatch, Ten
+from dsa_contracts.dims import Nnz, NnzLocal, NumPages, PageSize, RowBytes
+from dsa_contracts.formats import fp8_format
+from dsa_contracts.states import I64, U8, Contiguous, Fp8Row, Global, Local, Packed, Plain, Pool, Rotated, Sequence
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import write_kv
+
+
+def layer(
+    pool: Ten[Pool, Packed[Fp8Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    kv: Ten[Local[Zigzag], Packed[Fp8Row, Rotated], U8, Contiguous, NnzLocal, RowBytes],
+    loc: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz],
+    batch: CpBatch[Zigzag],
+) -> None:
+    write_kv(pool, kv, loc, fp8_format(), batch)  # refused

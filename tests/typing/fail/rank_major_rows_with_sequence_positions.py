@@ -1,0 +1,19 @@
+"""Raw rows as the collective left them, rotated by positions in sequence order: the restore was forgotten."""
+
+from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
+from dsa_contracts.dims import CosSinWidth, MaxPosition, NnzLocal, RowBytes
+from dsa_contracts.formats import bf16_format
+from dsa_contracts.states import F32, U8, Bf16Row, Contiguous, Local, Packed, PackedRowStride, Plain, Raw, Table
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import all_gather_kv, apply_rope, split_kv
+
+
+def layer(
+    kv: Ten[Local[Zigzag], Packed[Bf16Row, Raw], U8, Contiguous, NnzLocal, RowBytes],
+    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    batch: CpBatch[Zigzag],
+    comm: Comm,
+) -> None:
+    gathered = all_gather_kv(kv, bf16_format(), batch, comm)
+    _, k_rope = split_kv(gathered, bf16_format(), PackedRowStride, batch)
+    apply_rope(k_rope, batch.positions, cos_sin_cache, 64, RopeStyle.NEOX, batch)  # refused

@@ -1,0 +1,36 @@
+"""Keys are stored rotated; raw ones are packed, gathered and written."""
+
+from dsa_contracts import Comm, CpBatch, Ten
+from dsa_contracts.dims import KvLoraRank, NnzGathered, NnzLocal, NumPages, PageSize, QkRopeHeadDim, RowBytes
+from dsa_contracts.formats import bf16_format
+from dsa_contracts.states import (
+    BF16,
+    I64,
+    U8,
+    Bf16Row,
+    Contiguous,
+    Global,
+    Local,
+    Packed,
+    Plain,
+    Pool,
+    RankMajor,
+    Raw,
+    Rotated,
+    UnitLast,
+)
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import all_gather_kv, pack_kv, write_kv
+
+
+def layer(
+    k_nope: Ten[Local[Zigzag], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
+    k_rope: Ten[Local[Zigzag], Raw, BF16, UnitLast, NnzLocal, QkRopeHeadDim],
+    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    loc: Ten[Global[RankMajor[Zigzag]], Plain, I64, Contiguous, NnzGathered],
+    batch: CpBatch[Zigzag],
+    comm: Comm,
+) -> None:
+    kv = pack_kv(k_nope, k_rope, bf16_format(), batch)
+    gathered = all_gather_kv(kv, bf16_format(), batch, comm)
+    write_kv(pool, gathered, loc, bf16_format(), batch)  # refused
