@@ -15,7 +15,8 @@ from dsa_cp.local_batch import LocalBatch, local_batch, padded_local_batch
 from dsa_cp.models import MODELS
 from dsa_cp.path import run_layer
 from dsa_cp.placements import Setting
-from dsa_cp.planner import Plan
+from dsa_cp.planner import make_plan
+from dsa_cp.planner.search import legal_paths
 from dsa_cp.run import Job, new_pools
 from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
 from dsa_cp.wiring import PLACEMENTS, wire
@@ -28,19 +29,12 @@ CHUNKS = (
     PrefillChunk(3, 10, 40, (1,)),
 )
 SCHEDULE = Schedule((PrefillBatch(0, CHUNKS),), num_pages=8, page_size=64, cached_tokens=64)
-FORMAT_OF = {
-    "gather_rope": "bf16",
-    "rope_gather": "bf16",
-    "rope_gather_quantize_rows": "fp8_656",
-    "rope_quantize_gather": "fp8",
-    "rope_quantize_rows_gather": "fp8_656",
-}
+FORMAT_OF = {path.name: path.row_format for path in legal_paths(Zigzag)}
 
 
 def layer_of(placement: str, layout: Layout, cp_size: int, padding: tuple[int, ...] | None) -> list[Any]:
     """Run one layer on every rank; returns (kv pool, index pool, out of real rows, rows) of each."""
-    row_format = FORMAT_OF[placement]
-    plan = Plan(placement, "torch_reference", row_format, placement, "", "")
+    plan = make_plan("torch_reference", FORMAT_OF[placement], layout=layout.name, cp_size=cp_size, placement=placement)
     job = Job(MODEL, SCHEDULE, layout, wire(plan, MODEL, QUANT_SCALE), 1, 0)
     (planned,) = SCHEDULE.batches
 
@@ -93,9 +87,10 @@ def test_both_orders_of_rope_and_gather_write_the_same_bf16_bytes() -> None:
 
 
 def test_quantising_before_and_after_the_gather_writes_the_same_fp8_656_bytes() -> None:
-    names = ("rope_quantize_rows_gather", "rope_gather_quantize_rows")
-    before, after = (layer_of(name, Interleave(), 4, None)[0][0] for name in names)
+    names = ("rope_quantize_rows_gather", "rope_gather_quantize_rows", "gather_rope_quantize_rows")
+    before, after, last = (layer_of(name, Interleave(), 4, None)[0][0] for name in names)
     assert torch.equal(before, after)
+    assert torch.equal(before, last)
 
 
 def test_only_the_slots_of_the_batch_are_written() -> None:

@@ -52,7 +52,7 @@ class BreakReport:
 
 def run_breakage(spec: RunSpec, layout: Layout, breakage: Breakage) -> BreakReport:
     """Run a breakage in one layout with checks off, then in development mode, then, if that let it pass, with values."""
-    plan = make_plan(BACKENDS[BROKEN_FORMAT], BROKEN_FORMAT)
+    plan = make_plan(BACKENDS[BROKEN_FORMAT], BROKEN_FORMAT, layout=layout.name, cp_size=spec.cp_size)
     reference = reference_for(spec, plan)
     job = breakage.apply(make_job(spec, layout, plan))
     crash, slots, error = _run_unchecked(spec, job, reference)

@@ -11,7 +11,7 @@ import torch
 
 from dsa_contracts import Layout
 from dsa_cp.comm import run_ranks
-from dsa_cp.compare import RankVerdict, Reference, make_reference, run_and_compare
+from dsa_cp.compare import RankVerdict, Reference, compare_with_one_gpu, make_reference, run_and_compare
 from dsa_cp.layouts import Interleave
 from dsa_cp.models import ModelDims
 from dsa_cp.planner import Plan, make_plan
@@ -22,7 +22,10 @@ from dsa_cp.wiring import wire
 QUANT_SCALE = 2.0
 """Scale of flat e4m3 rows in a run: not 1, so that a scale which is forgotten or applied twice shows."""
 
-BACKENDS = {"bf16": "flashmla_sparse", "fp8": "trtllm", "fp8_656": "torch_reference"}
+GPU_PATIENCE_S = 120.0
+"""How long ranks on GPUs wait for each other: each runs the whole job alone before it comes to the first collective."""
+
+BACKENDS = {"bf16": "flashmla_sparse", "fp8": "trtllm", "fp8_656": "flashmla_kv"}
 """The backend whose capabilities decide the plan of each row format; the stages' references do the work."""
 
 
@@ -37,7 +40,7 @@ class RunSpec:
         num_layers: layers.
         seed: seed of the inputs.
         in_processes: whether each rank is a process of its own instead of a thread.
-        device: where to run.
+        device: where to run: `cpu`, or `cuda`, where rank r of the processes is on GPU r.
     """
 
     model: ModelDims
@@ -47,6 +50,11 @@ class RunSpec:
     seed: int = 0
     in_processes: bool = False
     device: str = "cpu"
+
+    @property
+    def is_on_gpus(self) -> bool:
+        """Whether each rank is a process with a GPU of its own."""
+        return self.in_processes and self.device != "cpu"
 
 
 @dataclass(frozen=True)
@@ -91,17 +99,21 @@ def reference_for(spec: RunSpec, plan: Plan, progress: Progress | None = None) -
         return run_ranks(1, lambda comm: make_reference(comm, job, progress))[0]
 
 
-def verdicts_of(spec: RunSpec, job: Job, reference: Reference, progress: Progress | None = None) -> list[RankVerdict]:
-    """Run a job on all ranks, in threads or processes, and compare each with the reference."""
+def verdicts_of(spec: RunSpec, job: Job, reference: Reference | None, progress: Progress | None = None) -> list[RankVerdict]:
+    """Run a job on all ranks, in threads or processes, and compare each with the reference; None: with a run of its own."""
     if spec.in_processes:
         from dsa_cp.comm.process import run_processes
 
+        if reference is None:
+            ranks = spec.cp_size
+            return run_processes(ranks, compare_with_one_gpu, job, device=spec.device, timeout_s=GPU_PATIENCE_S)
         with tempfile.TemporaryDirectory(prefix="dsa-cp-") as folder:
             path = Path(folder) / "reference.pt"
             reference.save(path)
             return run_processes(spec.cp_size, run_and_compare, job, path)
+    known = reference or reference_for(spec, job.wiring.plan)
     with _threads(1):
-        return run_ranks(spec.cp_size, lambda comm: run_and_compare(comm, job, reference, progress))
+        return run_ranks(spec.cp_size, lambda comm: run_and_compare(comm, job, known, progress))
 
 
 @contextmanager
@@ -133,9 +145,13 @@ def run_cells(
         ContractError: a violated contract, with what and where; RankError where it was on some ranks only.
     """
     for kv_format in kv_formats:
-        plan = make_plan(BACKENDS[kv_format], kv_format)
-        reference = reference_for(spec, plan, _labelled(on_step, f"one rank, {kv_format}"))
+        backend, size = BACKENDS[kv_format], spec.cp_size
+        plan = make_plan(backend, kv_format, cp_size=1)
+        reference = None
+        if not spec.is_on_gpus:
+            reference = reference_for(spec, plan, _labelled(on_step, f"one rank, {kv_format}"))
         for layout in layouts:
+            plan = make_plan(backend, kv_format, layout=layout.name, cp_size=size)
             job = make_job(spec, layout, plan)
             label = f"{spec.cp_size} ranks, {layout.name}, {kv_format}"
             yield report_of(spec, job, verdicts_of(spec, job, reference, _labelled(on_step, label)))

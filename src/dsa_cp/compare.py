@@ -3,13 +3,15 @@
 import ctypes
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from dsa_contracts import Comm
+from dsa_cp.comm import run_ranks
+from dsa_cp.layouts import Interleave
 from dsa_cp.run import Job, Progress, RankResult, run_rank
 
 OUTPUT_BOUND = 1e-5
@@ -94,6 +96,12 @@ def pool_digest(pools: list[Tensor]) -> str:
         dense = pool.cpu().contiguous()
         digest.update((ctypes.c_char * dense.nbytes).from_address(dense.data_ptr()))
     return digest.hexdigest()
+
+
+def compare_with_one_gpu(comm: Comm, job: Job) -> RankVerdict:
+    """Run a job as one rank of it and alone, both on this rank's GPU, and compare: no reference leaves the GPU."""
+    alone = replace(job, layout=Interleave())
+    return run_and_compare(comm, job, run_ranks(1, lambda one: make_reference(one, alone))[0])
 
 
 def _differing_slots(pools: list[Tensor], known: list[Tensor]) -> tuple[int, str]:

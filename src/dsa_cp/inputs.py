@@ -67,11 +67,13 @@ class GlobalDraw:
 
 def draw(model: ModelDims, nnz: int, seed: int, batch_index: int, layer: int, device: torch.device) -> GlobalDraw:
     """Return the draw of one batch and layer; the same arguments give the same values on every rank."""
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + batch_index) * 1_009 + layer)
+    # Drawn where it is used: a host takes seconds for what a GPU does at once. Only devices of one kind draw alike.
+    place = device if device.type == "cuda" else torch.device("cpu")
+    generator = torch.Generator(place).manual_seed((seed * 1_000_003 + batch_index) * 1_009 + layer)
     width = model.kv_lora_rank + model.qk_rope_head_dim
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(nnz, *shape, generator=generator)
+        return torch.randn(nnz, *shape, generator=generator, device=place)
 
     return GlobalDraw(
         normal(model.num_heads, width).bfloat16().to(device),

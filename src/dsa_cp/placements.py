@@ -109,7 +109,7 @@ def out_cache_loc(batch: CpBatch[L]) -> Ten[Global[Sequence], Plain, I64, Contig
     return brand(batch.required("out_cache_loc", "write_kv"))
 
 
-def _rotated_q(
+def rotated_q(
     inputs: LayerInputs[L, N], setting: Setting[L, N]
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """Return merged bf16 queries, rotated by this rank's positions."""
@@ -157,7 +157,7 @@ def rope_gather(
     kv = pack_kv(inputs.k_nope, k_rope, row_format, batch)
     gathered = all_gather_kv(kv, row_format, batch, setting.comm)
     write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
-    return _rotated_q(inputs, setting)
+    return rotated_q(inputs, setting)
 
 
 def gather_rope(
@@ -166,7 +166,7 @@ def gather_rope(
     pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
     row_format: RowFormat[Bf16Row, BF16, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
-    """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at two more passes over KV."""
+    """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at three more passes over all rows."""
     model, batch = setting.model, setting.batch
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
     raw = pack_kv(inputs.k_nope, inputs.k_rope, row_format, batch)
@@ -174,7 +174,7 @@ def gather_rope(
     k_nope, k_rope = split_kv(restored, row_format, PackedRowStride, batch)
     rotated = apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
     write_kv(pool, pack_kv(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
-    return _rotated_q(inputs, setting)
+    return rotated_q(inputs, setting)
 
 
 def rope_quantize_rows_gather(
@@ -190,7 +190,7 @@ def rope_quantize_rows_gather(
     kv = quantize_rows(inputs.k_nope, k_rope, row_format, batch)
     gathered = all_gather_kv(kv, row_format, batch, setting.comm)
     write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
-    return _rotated_q(inputs, setting)
+    return rotated_q(inputs, setting)
 
 
 def rope_gather_quantize_rows(
@@ -205,7 +205,25 @@ def rope_gather_quantize_rows(
     wire = bf16_format(model.kv_lora_rank, width)
     k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
     kv = pack_kv(inputs.k_nope, k_rope, wire, batch)
-    restored = restore_order(all_gather_kv(kv, wire, batch, setting.comm), batch)
-    k_nope, rotated = split_kv(restored, wire, PackedRowStride, batch)
+    gathered = all_gather_kv(kv, wire, batch, setting.comm)
+    k_nope, rotated = split_kv(gathered, wire, PackedRowStride, batch)
+    write_kv(pool, quantize_rows(k_nope, rotated, row_format, batch), rank_major_loc(batch), row_format, batch)
+    return rotated_q(inputs, setting)
+
+
+def gather_rope_quantize_rows(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Fp8Row656, E4M3, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """The gather of raw bf16 rows, RoPE with the positions of all ranks, then `fp8_656`: legal, and the dearest."""
+    model, batch = setting.model, setting.batch
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    wire = bf16_format(model.kv_lora_rank, width)
+    raw = pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
+    restored = restore_order(all_gather_kv(raw, wire, batch, setting.comm), batch)
+    k_nope, k_rope = split_kv(restored, wire, PackedRowStride, batch)
+    rotated = apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
     write_kv(pool, quantize_rows(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
-    return _rotated_q(inputs, setting)
+    return rotated_q(inputs, setting)

@@ -1,21 +1,13 @@
 """A plan as functions and formats: after this step there is nothing left to decide."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic
 
 from dsa_contracts.errors import PlanError
-from dsa_contracts.formats import (
-    RowFormat,
-    bf16_format,
-    fp8_656_format,
-    fp8_format,
-    index_bf16_format,
-    index_fp8_format,
-)
+from dsa_contracts.formats import KV_FORMATS, RowFormat, index_bf16_format, index_fp8_format
 from dsa_contracts.states import DType, FormatMark
 from dsa_contracts.typevars import ND, QD, RD, F
-from dsa_cp import placements
+from dsa_cp import fused_placements, placements
 from dsa_cp.models import ModelDims
 from dsa_cp.placements import Placement
 from dsa_cp.planner import Plan
@@ -53,19 +45,18 @@ class Wiring(Generic[F, ND, RD, QD]):
         return 1.0 / self.quant_scale
 
 
-KV_FORMATS: dict[str, Callable[[int, int], RowFormat[Any, Any, Any]]] = {
-    "bf16": bf16_format,
-    "fp8": fp8_format,
-    "fp8_656": fp8_656_format,
-}
-
 PLACEMENTS: dict[str, Placement[Any, Any, Any, Any]] = {
     "gather_rope": placements.gather_rope,
+    "gather_rope_quantize_rows": placements.gather_rope_quantize_rows,
     "rope_gather": placements.rope_gather,
     "rope_gather_quantize_rows": placements.rope_gather_quantize_rows,
+    "rope_gather_write": fused_placements.rope_gather_write,
     "rope_quantize_gather": placements.rope_quantize_gather,
+    "rope_quantize_gather_write": fused_placements.rope_quantize_gather_write,
     "rope_quantize_rows_gather": placements.rope_quantize_rows_gather,
+    "rope_quantize_rows_gather_write": fused_placements.rope_quantize_rows_gather_write,
 }
+"""Every legal placement by the name that the planner gives it; a test compares them with what the search finds."""
 
 
 def wire(plan: Plan, model: ModelDims, layer_quant_scale: float = 1.0) -> Wiring[Any, Any, Any, Any]:
@@ -74,18 +65,16 @@ def wire(plan: Plan, model: ModelDims, layer_quant_scale: float = 1.0) -> Wiring
     Args:
         plan: the plan.
         model: dims of the rows.
-        layer_quant_scale: multiplies q and K before the cast, for row formats that have one scale a layer.
+        layer_quant_scale: multiplies q and K before the cast, where the plan has one scale a layer.
 
     Raises:
-        PlanError: DSA402, the plan names a placement or a row format that does not exist.
+        PlanError: DSA402, the plan is legal but no function has its stages.
     """
     if plan.placement not in PLACEMENTS:
-        raise PlanError(f"there is no placement {plan.placement!r}", code="DSA402", facts=[("known", ", ".join(PLACEMENTS))])
-    if plan.row_format not in KV_FORMATS:
         raise PlanError(
-            f"there is no row format {plan.row_format!r}", code="DSA402", facts=[("known", ", ".join(KV_FORMATS))]
+            f"no function has the stages {plan.placement}", code="DSA402", facts=[("known", ", ".join(PLACEMENTS))]
         )
     row_format = KV_FORMATS[plan.row_format](model.kv_lora_rank, model.qk_rope_head_dim)
-    scale = layer_quant_scale if row_format.has_layer_scale else 1.0
+    scale = layer_quant_scale if plan.decided("kv_scale").value == "layer" else 1.0
     index = index_fp8_format if row_format.is_quantized else index_bf16_format
     return Wiring(plan, row_format, index(model.index_head_dim), PLACEMENTS[plan.placement], scale)

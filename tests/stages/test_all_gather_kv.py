@@ -217,7 +217,7 @@ def test_padding_rows_that_hold_what_a_buffer_held_are_refused_by_value(left_ove
     args = valid_args("all_gather_kv", batch)
 
     def body(given: dict[str, Any]) -> Tensor:
-        padded = given["kv"].new_full((batch.nnz_padded, given["kv"].shape[1]), left_over)
+        padded: Tensor = given["kv"].new_full((batch.nnz_padded, given["kv"].shape[1]), left_over)
         padded[batch.padded_index] = given["kv"]
         return padded
 

@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from dsa_contracts import ContractError
-from dsa_cp.cli import run
+from dsa_cp.cli import bench, plan, prove, review, run
 from dsa_cp.cli.output import print_error
 
 app = typer.Typer(
@@ -21,7 +21,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("bench", help=bench.HELP, epilog=bench.EXAMPLE)(bench.command)
 app.command("run", help=run.HELP, epilog=run.EXAMPLE)(run.command)
+app.command("prove", help=prove.HELP, epilog=prove.EXAMPLE)(prove.command)
+app.command("plan", help=plan.HELP, epilog=plan.EXAMPLE)(plan.command)
+app.command("review", help=review.HELP, epilog=review.EXAMPLE)(review.command)
 
 
 @app.callback()

@@ -1,7 +1,8 @@
 """A context-parallel group over torch.distributed; the only module that imports it.
 
-Payload goes through the process group, as bytes: gloo refuses float8. The control plane goes through a key-value store,
-so that it works on the host alone and still works when the process group does not.
+Payload goes through the process group, as bytes: gloo refuses float8. The control plane goes through shared memory where all
+ranks are on one host, else through a key-value store, so that it works on the host alone and still works when the process
+group does not.
 """
 
 import os
@@ -9,6 +10,7 @@ import socket
 import time
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined] # public, not in __all__
@@ -16,11 +18,16 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from dsa_contracts.batch import check_ranks
 from dsa_contracts.errors import RankError
 from dsa_contracts.modes import Mode, mode_from_environment
+from dsa_cp.comm.choose_board import choose_board
 from dsa_cp.comm.rounds import Rounds
 from dsa_cp.comm.store_board import StoreBoard
 from dsa_cp.comm.verdict import Entry, Kind, payload_entry
 
+ProcessGroup = dist.ProcessGroup
 LOOPBACK = "127.0.0.1"
+BOARD_PATIENCE_S = 60.0
+"""How long a rank waits, at the start, for all ranks to say which host they are on."""
+
 # torch 2.13 calls it all_gather_single, and warns of the name that 2.11 has.
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -43,7 +50,7 @@ class DistributedComm:
     def __init__(
         self,
         store: Store,
-        group: dist.ProcessGroup | None = None,
+        group: ProcessGroup | None = None,
         *,
         timeout_s: float = 5.0,
         checks_payload: bool | None = None,
@@ -53,8 +60,7 @@ class DistributedComm:
         self._rank = dist.get_rank(group)
         is_production = mode_from_environment() is Mode.PRODUCTION
         self._checks_payload = not is_production if checks_payload is None else checks_payload
-        board = StoreBoard(store, self._size)
-        board.enter(self._rank)
+        board = choose_board(store, self._size, self._rank, max(timeout_s, BOARD_PATIENCE_S))
         self._rounds = Rounds(board, self._size, self._rank, timeout_s)
 
     @property
@@ -71,6 +77,14 @@ class DistributedComm:
     def is_culprit(self) -> bool:
         """Whether the group's error has the reason that this rank gave."""
         return self._rounds.is_culprit
+
+    @property
+    def process_group(self) -> ProcessGroup:
+        """The process group."""
+        group = self._group or dist.group.WORLD
+        if group is None:
+            raise RankError("the process group is closed", code="DSA502")
+        return group
 
     def all_gather(self, rows: Tensor) -> Tensor:
         """Gather the same number of rows from every rank.
@@ -156,7 +170,7 @@ def connect(
         cp_size: ranks of the group.
         port: of the store.
         host: of the store. On loopback, gloo is held to loopback too.
-        backend: of the process group.
+        backend: of the process group; nccl works on the current GPU.
         hosts_store: whether this rank hosts the store; None: rank 0 does.
         timeout_s: how long a collective waits for its ranks.
         start_timeout_s: how long to wait for all ranks to connect.
@@ -175,8 +189,15 @@ def connect(
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     # Twice the time of the control plane, which should be the one to speak; and never too short to connect.
     timeout = timedelta(seconds=max(2 * timeout_s, 10.0))
-    dist.init_process_group(backend, store=PrefixStore("group", group_store), rank=rank, world_size=cp_size, timeout=timeout)
+    gpu = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else None
+    group = PrefixStore("group", group_store)
+    dist.init_process_group(backend, store=group, rank=rank, world_size=cp_size, timeout=timeout, device_id=gpu)
     return ConnectedComm(store, server, timeout_s)
+
+
+def all_gather_into(gathered: Tensor, rows: Tensor, group: ProcessGroup) -> None:
+    """Gather `rows` of every rank into `gathered`, rank after rank, on the current stream; nothing is checked."""
+    ALL_GATHER(gathered, rows, group=group)
 
 
 def serve_store(port: int = 0) -> TCPStore:

@@ -37,6 +37,7 @@ class _Job(NamedTuple):
     cp_size: int
     port: int
     timeout_s: float
+    device: str
     environment: dict[str, str]
     call: bytes
 
@@ -61,10 +62,11 @@ def run_processes(
     cp_size: int,
     target: Callable[[Comm, *Args], T],
     *args: *Args,
+    device: str = "cpu",
     timeout_s: float = 5.0,
     deadline_s: float = 600.0,
 ) -> list[T]:
-    """Run `target(comm, *args)` as every rank of a gloo group of real processes; results come in rank order.
+    """Run `target(comm, *args)` as every rank of a group of real processes; results come in rank order.
 
     Each rank runs on one thread, without autograd, under this process's environment. No process of a rank is left when
     the call returns or raises.
@@ -73,6 +75,7 @@ def run_processes(
         cp_size: ranks of the group.
         target: importable by name.
         *args: as pickled; tensors are copied.
+        device: `cpu`, over gloo; or `cuda`, over NCCL, where rank r's current device is GPU r.
         timeout_s: how long a collective waits for its ranks.
         deadline_s: how long the whole run may take.
 
@@ -80,22 +83,32 @@ def run_processes(
         RankError: the one error of the group, its cause the error of the rank that failed; DSA502 where a process died,
             DSA503 where the deadline passed.
         BatchError: DSA302, a cp_size below 1.
-        ArgumentError: DSA602, a target or argument that does not pickle.
+        ArgumentError: DSA602, a target or argument that does not pickle, or fewer GPUs than ranks.
     """
     check_ranks(cp_size, 0)
+    _check_device(device, cp_size)
     call = _packed_call((target, args))
     store = serve_store()
     children: list[_Child] = []
     outcomes: dict[int, _Outcome] = {}
     try:
         for rank in range(cp_size):
-            children.append(_start(_Job(rank, cp_size, store.port, timeout_s, dict(os.environ), call)))
+            children.append(_start(_Job(rank, cp_size, store.port, timeout_s, device, dict(os.environ), call)))
         deaths = _collect(children, outcomes, board_of(store, cp_size), timeout_s, deadline_s)
     finally:
         for rank, child in enumerate(children):
             _end(child, has_reported=rank in outcomes)
     _raise_error(cp_size, outcomes, deaths, deadline_s)
     return [pickle.loads(outcomes[rank].result) for rank in range(cp_size)]
+
+
+def _check_device(device: str, cp_size: int) -> None:
+    """Raise ArgumentError DSA602 unless there is a device for every rank."""
+    if device not in ("cpu", "cuda"):
+        raise ArgumentError(f"device is {device!r}; ranks run on cpu or cuda")
+    found = torch.cuda.device_count() if device == "cuda" else cp_size
+    if found < cp_size:
+        raise ArgumentError(f"{cp_size} ranks need {cp_size} GPUs; this machine has {found}")
 
 
 def _packed_call(call: object) -> bytes:
@@ -127,8 +140,11 @@ def _run_child(job: _Job, pipe: Connection) -> None:
     os.environ.clear()
     os.environ.update(job.environment)
     torch.set_num_threads(1)
+    backend = "gloo" if job.device == "cpu" else "nccl"
     try:
-        comm = connect(job.rank, job.cp_size, job.port, hosts_store=False, timeout_s=job.timeout_s)
+        if job.device != "cpu":
+            torch.cuda.set_device(job.rank)
+        comm = connect(job.rank, job.cp_size, job.port, backend=backend, hosts_store=False, timeout_s=job.timeout_s)
     except (ContractError, RuntimeError, OSError) as error:
         unconnected = RankError(f"rank {job.rank} of {job.cp_size} did not connect: {error}", code="DSA502")
         pipe.send_bytes(_packed(_Outcome(error=unconnected, cause=error)))

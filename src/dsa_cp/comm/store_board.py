@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Protocol
 
 from dsa_contracts.errors import ArgumentError, RankError
-from dsa_cp.comm.rounds import KEPT_ROUNDS
+from dsa_cp.comm.rounds import KEPT_ROUNDS, Board
 from dsa_cp.comm.verdict import Entry, Kind
 
 NO_ROUND = -1
@@ -85,7 +85,7 @@ class StoreBoard:
         """
         if waited_s > 0.001:
             time.sleep(min(waited_s / 8, 0.002, at_most_s))
-            self._note_deaths(number, seen)
+            self.note_deaths(self, number, seen)
 
     def is_expected(self, rank: int) -> bool:
         """Any rank may come."""
@@ -95,12 +95,13 @@ class StoreBoard:
         """Tell ranks that wait which ranks will not come, and why; for whoever started them."""
         self._store.set(DEATHS, json.dumps(sorted(deaths.items())))
 
-    def _note_deaths(self, number: int, seen: Sequence[Entry | None]) -> None:
+    def note_deaths(self, board: Board, number: int, seen: Sequence[Entry | None]) -> None:
+        """Claim the places, on a board of the same ranks, of those that are reported dead and have not come."""
         with _reachable():
             deaths = json.loads(self._store.get(DEATHS)) if self._store.check([DEATHS]) else []
         for rank, reason in deaths:
             if seen[rank] is None:
-                self.claim(number, rank, Entry(Kind.DIED, reason))
+                board.claim(number, rank, Entry(Kind.DIED, reason))
 
 
 @contextmanager

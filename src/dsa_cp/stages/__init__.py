@@ -3,6 +3,8 @@
 from dsa_cp.stages.all_gather_kv import all_gather_kv
 from dsa_cp.stages.apply_rope import apply_rope
 from dsa_cp.stages.attend import attend
+from dsa_cp.stages.gather_write_kv import gather_write_kv
+from dsa_cp.stages.gather_write_kv_and_index import gather_write_kv_and_index
 from dsa_cp.stages.merge_q import merge_q
 from dsa_cp.stages.pack_index_key import pack_index_key
 from dsa_cp.stages.pack_kv import pack_kv
@@ -19,6 +21,8 @@ __all__ = [
     "all_gather_kv",
     "apply_rope",
     "attend",
+    "gather_write_kv",
+    "gather_write_kv_and_index",
     "merge_q",
     "pack_index_key",
     "pack_kv",

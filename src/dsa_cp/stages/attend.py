@@ -114,8 +114,11 @@ def _attend_block(q: Tensor, keys: Tensor, visible: Tensor, rank: int) -> tuple[
     top = scores.amax(dim=-1, keepdim=True)
     weights = (scores - torch.where(top.isneginf(), 0.0, top)).exp_()
     total = weights.sum(dim=-1)
-    out = (weights.flatten(0, 1) @ keys[:, :rank]).view(rows, heads, rank)
-    out = torch.where(total[..., None] > 0, out / total[..., None], 0.0)
+    # A key that is not finite has weight 0 in rows that do not attend to it, and 0 * NaN would reach them all the same. Rows
+    # that do attend to it are NaN through its score.
+    values = torch.where(keys.isfinite(), keys, 0.0)[:, :rank]
+    out = (weights.flatten(0, 1) @ values).view(rows, heads, rank)
+    out = torch.where(total[..., None] == 0, 0.0, out / total[..., None])
     return out, total.log() + top[..., 0]
 
 

@@ -66,12 +66,12 @@ def best_positions(scores: Tensor, causal_lens: Tensor, count: int) -> Tensor:
     """Return int32 [n, count]: positions of the `count` best visible keys, rising; the earlier of equal ones.
 
     Args:
-        scores: float64 [n, num_keys].
+        scores: float64 [n, num_keys]; a NaN is worse than every number.
         causal_lens: [n], each more than `count` and at most num_keys.
         count: keys to choose.
     """
     at = torch.arange(scores.shape[1], device=scores.device)
-    scores = scores.masked_fill(at >= causal_lens[:, None], float("-inf"))
+    scores = scores.masked_fill((at >= causal_lens[:, None]) | scores.isnan(), float("-inf"))
     threshold = scores.kthvalue(scores.shape[1] - count + 1, dim=1, keepdim=True).values
     above, level = scores > threshold, scores == threshold
     room = count - above.sum(dim=1, keepdim=True)

@@ -7,16 +7,16 @@ from dsa_contracts import CpBatch, Ten, brand, stage
 from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
 from dsa_contracts.formats import RowFormat, RowPart
 from dsa_contracts.states import U8, Contiguous, Packed, Plain, UnitLast
-from dsa_contracts.typevars import ND, RD, C, F, L, M, P, R
+from dsa_contracts.typevars import ND, RD, C, F, K, L, P, R
 
 
 @stage(contracts.split_kv)
 def split_kv(
-    kv: Ten[R, Packed[F, P], U8, UnitLast, M, RowBytes],
+    kv: Ten[R, Packed[F, P], U8, UnitLast, K, RowBytes],
     row_format: RowFormat[F, ND, RD],
     strides: type[C],
     batch: CpBatch[L],
-) -> tuple[Ten[R, Plain, ND, C, M, KvLoraRank], Ten[R, P, RD, C, M, QkRopeHeadDim]]:
+) -> tuple[Ten[R, Plain, ND, C, K, KvLoraRank], Ten[R, P, RD, C, K, QkRopeHeadDim]]:
     """See `dsa_contracts.stages.split_kv`."""
     copies = strides is Contiguous
     k_nope = part_of(kv, row_format.part("k_nope"), copies=copies)

@@ -1,0 +1,63 @@
+"""`gather_write_kv` and `gather_write_kv_and_index` in one kernel, for a `SymmetricComm`."""
+
+from torch import Tensor
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import Comm, CpBatch, Ten, stage
+from dsa_contracts.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.errors import ArgumentError
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
+from dsa_contracts.typevars import FI, ND, NDI, RD, RDI, F, L, N
+from dsa_cp.comm.symmetric import Part, SymmetricComm
+
+
+@stage(contracts.gather_write_kv)
+def gather_write_kv(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
+    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+    comm: Comm,
+) -> None:
+    """See `dsa_contracts.stages.gather_write_kv`."""
+    _move((Part(pool, kv),), loc, batch, comm)
+
+
+@stage(contracts.gather_write_kv_and_index)
+def gather_write_kv_and_index(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    index_pool: Ten[Pool, Packed[FI, Rotated], U8, Contiguous, NumPages, PageSize, IndexRowBytes],
+    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
+    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, IndexRowBytes],
+    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    row_format: RowFormat[F, ND, RD],
+    index_format: RowFormat[FI, NDI, RDI],
+    batch: CpBatch[L],
+    comm: Comm,
+) -> None:
+    """See `dsa_contracts.stages.gather_write_kv_and_index`."""
+    _move((Part(pool, kv), Part(index_pool, index_kv)), loc, batch, comm)
+
+
+def _move(parts: tuple[Part, ...], loc: Tensor, batch: CpBatch[L], comm: Comm) -> None:
+    """Push where all pools are symmetric, which they are on every rank or on none; pull otherwise."""
+    if not isinstance(comm, SymmetricComm):
+        raise ArgumentError(f"comm is a {type(comm).__name__}; this gather_write_kv needs a SymmetricComm")
+    parts = tuple(Part(pool, rows if rows.is_contiguous() else rows.contiguous()) for pool, rows in parts)
+    rows, padded = parts[0].rows.shape[0], batch.nnz_padded
+    start = batch.cp_rank * padded
+    stand_first = rows == padded or batch.padded_lens == batch.extend_lens
+    if comm.can_push(*(pool for pool, _ in parts)):
+        if stand_first:
+            comm.push(parts, loc, start, padded)
+        else:
+            comm.push(parts, loc[start : start + padded][batch.padded_index], 0, padded)
+    elif stand_first:
+        comm.pull(parts, loc, padded)
+    else:
+        places = comm.staged_rows(padded, *(part.shape[1] for _, part in parts))
+        for place, (_, part) in zip(places, parts, strict=True):
+            place.index_copy_(0, batch.padded_index, part)
+        comm.pull([Part(pool, place) for (pool, _), place in zip(parts, places, strict=True)], loc, padded)

@@ -1,0 +1,67 @@
+"""The placements whose gather goes straight into the pools of all ranks: for groups whose ranks reach each other's memory.
+
+Each is the placement of the same name in `dsa_cp.placements`, without `_write`, whose last two stages are one.
+"""
+
+from dsa_contracts import Ten
+from dsa_contracts.dims import NumLocalHeads, NumPages, PageSize, QkHeadDim, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import BF16, E4M3, U8, Bf16Row, Contiguous, Fp8Row, Fp8Row656, Local, Packed, Pool, Rotated
+from dsa_contracts.typevars import L, N
+from dsa_cp.inputs import LayerInputs
+from dsa_cp.placements import Setting, rank_major_loc, rotated_q
+from dsa_cp.stages import apply_rope, gather_write_kv, pack_kv, quantize_rows, rope_quantize
+
+
+def rope_quantize_gather_write(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Fp8Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Fp8Row, E4M3, E4M3],
+) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE and e4m3 fused on local rows, then the gather into the pools."""
+    model, batch = setting.model, setting.batch
+    q, kv = rope_quantize(
+        inputs.q_nope,
+        inputs.q_rope,
+        inputs.k_nope,
+        inputs.k_rope,
+        setting.local.positions,
+        setting.cos_sin_cache,
+        model.rope_style,
+        setting.quant_scale_q,
+        setting.quant_scale_kv,
+        batch,
+    )
+    gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
+    return q
+
+
+def rope_gather_write(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Bf16Row, BF16, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE on local rows, then the gather of bf16 rows into the pools."""
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = pack_kv(inputs.k_nope, k_rope, row_format, batch)
+    gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
+    return rotated_q(inputs, setting)
+
+
+def rope_quantize_rows_gather_write(
+    inputs: LayerInputs[L, N],
+    setting: Setting[L, N],
+    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    row_format: RowFormat[Fp8Row656, E4M3, BF16],
+) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    """RoPE and `fp8_656` on local rows, then the gather of 656 bytes a row into the pools."""
+    model, batch, local = setting.model, setting.batch, setting.local
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = quantize_rows(inputs.k_nope, k_rope, row_format, batch)
+    gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
+    return rotated_q(inputs, setting)

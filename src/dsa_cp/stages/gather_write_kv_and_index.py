@@ -1,0 +1,33 @@
+"""Reference of `gather_write_kv_and_index`: both rows side by side through one gather, then a write into each pool."""
+
+import torch
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import Comm, CpBatch, Ten, stage
+from dsa_contracts.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.formats import RowFormat
+from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
+from dsa_contracts.typevars import FI, ND, NDI, RD, RDI, F, L, N
+
+
+@stage(contracts.gather_write_kv_and_index)
+def gather_write_kv_and_index(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    index_pool: Ten[Pool, Packed[FI, Rotated], U8, Contiguous, NumPages, PageSize, IndexRowBytes],
+    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
+    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, IndexRowBytes],
+    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    row_format: RowFormat[F, ND, RD],
+    index_format: RowFormat[FI, NDI, RDI],
+    batch: CpBatch[L],
+    comm: Comm,
+) -> None:
+    """See `dsa_contracts.stages.gather_write_kv_and_index`."""
+    rows = torch.cat([kv, index_kv], dim=-1)
+    padded = rows.new_zeros(batch.nnz_padded, rows.shape[1])
+    padded[batch.padded_index] = rows if rows.shape[0] == batch.nnz_local else rows[batch.padded_index]
+    gathered = comm.all_gather(padded)
+    written = loc >= 0
+    slots, both = loc[written], gathered[written]
+    pool.view(-1, pool.shape[-1])[slots] = both[:, : kv.shape[1]]
+    index_pool.view(-1, index_pool.shape[-1])[slots] = both[:, kv.shape[1] :]
