@@ -10,8 +10,8 @@ STAMP := $(VENV)/.installed
 
 help:
 	@echo "make run     the path on the default trace, in all four cells (ARGS=... are passed on)"
-	@echo "make test    format, lint, types and tests: what CI runs"
-	@echo "make check   format, lint and types only"
+	@echo "make test    all of make check, and tests: what CI runs"
+	@echo "make check   format, lint, types, contract lock and house rules only"
 	@echo "make format  rewrite the code in the house format"
 	@echo "make clean   remove $(VENV) and caches"
 
@@ -26,6 +26,8 @@ check: $(STAMP)
 	@$(BIN)/ruff format --check --quiet . || { echo "format differs; make format rewrites it"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
+	@$(BIN)/dsa-cp review --against contracts.lock.json --locked
+	@$(BIN)/dsa-cp review --self
 
 format: $(STAMP)
 	@$(BIN)/ruff check --quiet --fix . || true

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dsa_contracts import CpBatch
-from dsa_contracts.batch import check_lens, check_ranks
+from dsa_contracts.batch_facts import check_lens, check_ranks
 from dsa_contracts.bound_dims import BoundDims
 from dsa_contracts.errors import BatchError
 from dsa_cp.layouts import Interleave, Zigzag

@@ -4,6 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from dsa_contracts.errors import ArgumentError
@@ -46,6 +47,7 @@ def command(
     layout: Annotated[list[str] | None, typer.Option(help="zigzag, interleave, interleave(block=64), vllm_zigzag.")] = None,
     kv_format: Annotated[list[str] | None, typer.Option(help="bf16, fp8, fp8_656.")] = None,
     ranks: Annotated[Ranks, typer.Option(help="Ranks as threads of this process, or as processes.")] = Ranks.THREAD,
+    device: Annotated[str, typer.Option(help="cpu, or cuda: with processes, a GPU a rank.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
     break_: Annotated[str, typer.Option("--break", help="Run a known wrong order instead; 'list' names them.")] = "",
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -54,6 +56,7 @@ def command(
     if break_ == "list":
         return _list_breakages(as_json=json)
     breakage = breakage_by_name(break_) if break_ else None
+    _known_device(device)
     _at_least("--cp-size", cp_size, 1)
     _at_least("--layers", layers, 1)
     _at_least("--batches", batches, 0)
@@ -67,7 +70,7 @@ def command(
     found = read_trace(trace, requests or None) if trace else default_trace()[: requests or None]
     chosen = batches or None
     schedule = build_schedule(found, chunk_tokens=chunk_tokens, page_size=page_size, max_batches=chosen, seed=seed)
-    spec = RunSpec(dims, schedule, cp_size, layers, seed, in_processes=ranks is Ranks.PROCESS)
+    spec = RunSpec(dims, schedule, cp_size, layers, seed, in_processes=ranks is Ranks.PROCESS, device=device)
     if breakage is not None:
         return _report_breakages([run_breakage(spec, each, breakage) for each in layouts], as_json=json)
     reports = []
@@ -85,6 +88,14 @@ def _at_least(flag: str, value: int, least: int) -> None:
     """Raise ArgumentError DSA602 where a number is too small."""
     if value < least:
         raise ArgumentError(f"{flag} is {value}; it must be at least {least}")
+
+
+def _known_device(device: str) -> None:
+    """Raise ArgumentError DSA602 where a device is not known or not there."""
+    if device not in ("cpu", "cuda"):
+        raise ArgumentError(f"--device {device!r} is not known; known are cpu, cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError("--device cuda: this machine has no CUDA device")
 
 
 def _known_formats(formats: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined] # public, not in __all__
 
-from dsa_contracts.batch import check_ranks
+from dsa_contracts.batch_facts import check_ranks
 from dsa_contracts.errors import RankError
 from dsa_contracts.modes import Mode, mode_from_environment
 from dsa_cp.comm.choose_board import choose_board
@@ -189,10 +189,14 @@ def connect(
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     # Twice the time of the control plane, which should be the one to speak; and never too short to connect.
     timeout = timedelta(seconds=max(2 * timeout_s, 10.0))
-    gpu = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else None
-    group = PrefixStore("group", group_store)
+    group, gpu = PrefixStore("group", group_store), current_gpu() if backend == "nccl" else None
     dist.init_process_group(backend, store=group, rank=rank, world_size=cp_size, timeout=timeout, device_id=gpu)
     return ConnectedComm(store, server, timeout_s)
+
+
+def current_gpu() -> torch.device:
+    """Return this process's current GPU by its number."""
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def all_gather_into(gathered: Tensor, rows: Tensor, group: ProcessGroup) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import torch
 
-from dsa_contracts.batch import check_ranks
+from dsa_contracts.batch_facts import check_ranks
 from dsa_contracts.comm import Comm, describe_values, guard
 from dsa_contracts.errors import ArgumentError, ContractError, RankError
 from dsa_cp.comm.distributed import board_of, connect, serve_store
@@ -68,8 +68,7 @@ def run_processes(
 ) -> list[T]:
     """Run `target(comm, *args)` as every rank of a group of real processes; results come in rank order.
 
-    Each rank runs on one thread, without autograd, under this process's environment. No process of a rank is left when
-    the call returns or raises.
+    Each rank runs on one thread, without autograd, under this process's environment. No process of a rank is left afterwards.
 
     Args:
         cp_size: ranks of the group.
@@ -85,7 +84,6 @@ def run_processes(
         BatchError: DSA302, a cp_size below 1.
         ArgumentError: DSA602, a target or argument that does not pickle, or fewer GPUs than ranks.
     """
-    check_ranks(cp_size, 0)
     _check_device(device, cp_size)
     call = _packed_call((target, args))
     store = serve_store()
@@ -103,7 +101,8 @@ def run_processes(
 
 
 def _check_device(device: str, cp_size: int) -> None:
-    """Raise ArgumentError DSA602 unless there is a device for every rank."""
+    """Raise BatchError DSA302 for a cp_size below 1, and ArgumentError DSA602 unless there is a device for every rank."""
+    check_ranks(cp_size, 0)
     if device not in ("cpu", "cuda"):
         raise ArgumentError(f"device is {device!r}; ranks run on cpu or cuda")
     found = torch.cuda.device_count() if device == "cuda" else cp_size

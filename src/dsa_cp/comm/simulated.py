@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from dsa_contracts.batch import check_ranks
+from dsa_contracts.batch_facts import check_ranks
 from dsa_contracts.comm import Comm, guard
 from dsa_contracts.errors import RankError
 from dsa_cp.comm.rounds import KEPT_ROUNDS, Rounds

@@ -175,9 +175,14 @@ class SymmetricComm:
             parts: one or two; rows that are not those of the last `staged_rows` are copied there.
             loc: int64 [cp_size * nnz_padded], rank-major; negative: not written.
             nnz_padded: rows of each rank.
+
+        Raises:
+            ArgumentError: DSA602, the number of ranks is no power of two, which a tile of a kernel needs.
         """
         from dsa_cp.comm.symmetric_kernels import pull_rows
 
+        if self.cp_size & (self.cp_size - 1):
+            raise ArgumentError(f"a pull is for 2, 4 or 8 ranks, not {self.cp_size}; pools from new_pools can be pushed to")
         if parts[0].rows.data_ptr() != self._staged:
             places = self.staged_rows(nnz_padded, *(rows.shape[1] for _, rows in parts))
             for place, (_, rows) in zip(places, parts, strict=True):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dsa_contracts.batch import check_lens, check_ranks
+from dsa_contracts.batch_facts import check_lens, check_ranks
 from dsa_contracts.errors import ArgumentError, BatchError
 from dsa_contracts.layout import Layout
 from dsa_contracts.tensors import describe_tensor

@@ -1,0 +1,113 @@
+"""Invariants that read index tensors: rows, positions, lengths, slots."""
+
+from typing import get_origin
+
+import torch
+from torch import Tensor
+
+from dsa_contracts.brands import brand_of
+from dsa_contracts.invariants.call import Call, Invariant, first
+from dsa_contracts.states import Local
+
+
+def rows_are_this_ranks(rows: str = "rows") -> Invariant:
+    """Row indices are the batch's own, padded or not: the same rows, in local order."""
+
+    def check(call: Call) -> str | None:
+        got, batch = call.tensor(rows), call.batch
+        for want in (batch.local_rows, batch.padded_rows):
+            if got.shape == want.shape and bool((got == want).all()):
+                return None
+        want = batch.local_rows if got.shape == batch.local_rows.shape else batch.padded_rows
+        if got.shape != want.shape:
+            return f"{rows} has {got.shape[0]} entries"
+        at = first(got != want)
+        return f"{rows}[{at}] is {int(got[at])}, local row {at} of this rank is {int(want[at])}"
+
+    statement = f"{rows} is batch.local_rows or batch.padded_rows"
+    return Invariant("rows_are_this_ranks", "DSA119", rows, statement, True, check)
+
+
+def local_values_match_rows(local: str, source: str, code: str, name: str) -> Invariant:
+    """A local tensor holds, for each of this rank's rows, the value of that row in the batch; 0 on padding rows."""
+
+    def check(call: Call) -> str | None:
+        got, rows = call.tensor(local), _rows_for(call, local)
+        if rows is None:
+            return f"{local} has {call.tensor(local).shape[0]} rows"
+        whole = getattr(call.batch, source)
+        want = torch.where(rows >= 0, whole[rows.clamp(min=0)], 0)
+        if bool((got == want).all()):
+            return None
+        at = first(got != want)
+        kind = "padding" if int(rows[at]) < 0 else f"row {int(rows[at])}"
+        return f"{local}[{at}] is {int(got[at])}, for {kind} it is {int(want[at])}"
+
+    statement = f"{local}[i] = batch.{source}[row of i], 0 for padding"
+    return Invariant(name, code, local, statement, True, check)
+
+
+def positions_go_with(tensor: str) -> Invariant:
+    """Positions are those of the rows that another argument's brand names: this rank's, or all in sequence order."""
+
+    def check(call: Call) -> str | None:
+        got, batch = call.tensor("positions"), call.batch
+        brand = brand_of(call.tensor(tensor))
+        if brand is None:
+            return None
+        want: Tensor = batch.positions
+        if get_origin(brand.kind.rows) is Local:
+            rows = _rows_for(call, "positions")
+            if rows is None:
+                return f"positions has {got.shape[0]} rows"
+            want = torch.where(rows >= 0, batch.positions[rows.clamp(min=0)], 0)
+        if got.shape == want.shape and bool((got == want).all()):
+            return None
+        if got.shape != want.shape:
+            return f"positions has {got.shape[0]} rows, {tensor} goes by {want.shape[0]}"
+        at = first(got != want)
+        return f"positions[{at}] is {int(got[at])}, row {at} of {tensor} is at position {int(want[at])}"
+
+    statement = f"positions[i] is the position of row i of {tensor}"
+    return Invariant("positions_go_with_rows", "DSA115", "positions", statement, True, check)
+
+
+def _rows_for(call: Call, local: str) -> Tensor | None:
+    """Return the batch's row indices that a local tensor goes by: without padding rows, or with them."""
+    for rows in (call.batch.local_rows, call.batch.padded_rows):
+        if rows.shape[0] == call.tensor(local).shape[0]:
+            return rows
+    return None
+
+
+def slots_are_legal() -> Invariant:
+    """Slots are in the pool and unique; negative only where the row is padding or another copy is the written one."""
+
+    def check(call: Call) -> str | None:
+        loc, pool = call.tensor("loc"), call.tensor("pool")
+        num_slots = pool.shape[0] * pool.shape[1]
+        written = loc[loc >= 0]
+        if bool((written >= num_slots).any()):
+            at = first(loc >= num_slots)
+            return f"loc[{at}] is {int(loc[at])}, the pool has {num_slots} slots"
+        ordered = written.sort().values
+        doubled = ordered[1:] == ordered[:-1]
+        if bool(doubled.any()):
+            return f"slot {int(ordered[first(doubled)])} is written more than once"
+        if written.numel() != call.batch.nnz:
+            return f"{written.numel()} slots are written, the batch has {call.batch.nnz} new tokens"
+        return _negative_slot_fault(call, loc)
+
+    statement = "each new token has one slot of the pool, unique; negative for padding alone"
+    return Invariant("slots_are_legal", "DSA116", "loc", statement, True, check)
+
+
+def _negative_slot_fault(call: Call, loc: Tensor) -> str | None:
+    """Return what is wrong with the signs of slots: padding must be negative, and each row must have one slot."""
+    gathered = call.batch.gathered_rows
+    if loc.shape != gathered.shape:
+        return None
+    padding = (gathered < 0) & (loc >= 0)
+    if bool(padding.any()):
+        return f"loc[{first(padding)}] is {int(loc[padding][0])}, that gathered row is padding"
+    return None

@@ -1,0 +1,1 @@
+"""Measurements side by side in one run: figures are ratios of what was measured together, never absolute promises."""

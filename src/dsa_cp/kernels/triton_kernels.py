@@ -1,0 +1,166 @@
+"""Stages in Triton, on any GPU from SM89 (`attend`: SM90). Under `torch.compile`, and on a CPU, they are custom ops."""
+
+import torch
+from torch import Tensor
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
+from dsa_contracts.dims import (
+    CosSinWidth,
+    IndexHeadDim,
+    IndexTopk,
+    KvLoraRank,
+    MaxPages,
+    MaxPosition,
+    NumLocalHeads,
+    NumPages,
+    NumRequests,
+    PageSize,
+    QkHeadDim,
+    QkRopeHeadDim,
+    RowBytes,
+)
+from dsa_contracts.formats import SCALE_GROUP, RowFormat
+from dsa_contracts.states import (
+    BF16,
+    E4M3,
+    F32,
+    I32,
+    I64,
+    U8,
+    Contiguous,
+    DType,
+    Fp8Row,
+    Fp8Row656,
+    Global,
+    Local,
+    Packed,
+    PerRequest,
+    Plain,
+    Pool,
+    Raw,
+    Rotated,
+    Table,
+    UnitLast,
+)
+from dsa_contracts.typevars import AD, ND, QD, RD, F, G, L, M, N, O, R
+from dsa_cp.kernels import custom_ops
+from dsa_cp.kernels.requirements import (
+    require_32_bit_slots,
+    require_one_of,
+    require_power_of_two,
+    scale_group_of,
+)
+
+
+def _launches(tensor: Tensor) -> bool:
+    """Whether a stage launches at once; else its op stands in: a tracer sees it, and a CPU runs it in torch."""
+    return tensor.is_cuda and not torch.compiler.is_compiling()
+
+
+@stage(contracts.rope_quantize)
+def rope_quantize(
+    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
+    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
+    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank],
+    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim],
+    positions: Ten[Local[L], Plain, I64, Contiguous, N],
+    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    rope_style: RopeStyle,
+    quant_scale_q: float,
+    quant_scale_kv: float,
+    batch: CpBatch[L],
+) -> tuple[
+    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
+    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
+]:
+    """See `dsa_contracts.stages.rope_quantize`."""
+    _require_widths("rope_quantize", q_nope.shape[-1], q_rope.shape[-1])
+    is_neox = rope_style is RopeStyle.NEOX
+    run = custom_ops.rope_quantize if _launches(q_nope) else custom_ops.ROPE_QUANTIZE_OP
+    q, kv = run(q_nope, q_rope, k_nope, k_rope, positions, cos_sin_cache, is_neox, quant_scale_q, quant_scale_kv)
+    return brand(q.view(torch.float8_e4m3fn)), brand(kv)
+
+
+@stage(contracts.write_kv)
+def write_kv(
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    kv: Ten[Global[O], Packed[F, Rotated], U8, UnitLast, G, RowBytes],
+    loc: Ten[Global[O], Plain, I64, Contiguous, G],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> None:
+    """See `dsa_contracts.stages.write_kv`."""
+    run = custom_ops.write_kv if _launches(pool) else custom_ops.WRITE_KV_OP
+    run(pool.view(-1, pool.shape[-1]), kv, loc)
+
+
+@stage(contracts.quantize_rows)
+def quantize_rows(
+    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
+    k_rope: Ten[R, Rotated, BF16, UnitLast, M, QkRopeHeadDim],
+    row_format: RowFormat[Fp8Row656, E4M3, BF16],
+    batch: CpBatch[L],
+) -> Ten[R, Packed[Fp8Row656, Rotated], U8, Contiguous, M, RowBytes]:
+    """See `dsa_contracts.stages.quantize_rows`."""
+    _require_widths("quantize_rows", k_nope.shape[-1], k_rope.shape[-1])
+    run = custom_ops.quantize_groups if _launches(k_nope) else custom_ops.QUANTIZE_GROUPS_OP
+    return brand(run(k_nope, k_rope, SCALE_GROUP))
+
+
+@stage(contracts.pack_index_key)
+def pack_index_key(
+    k_index: Ten[R, Rotated, BF16, UnitLast, M, IndexHeadDim],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> Ten[R, Packed[F, Rotated], U8, Contiguous, M, RowBytes]:
+    """See `dsa_contracts.stages.pack_index_key`. A bf16 key is copied as bytes by torch: there is nothing to compute."""
+    if not row_format.is_quantized:
+        return brand(k_index.clone(memory_format=torch.contiguous_format).view(torch.uint8))
+    width = k_index.shape[-1]
+    _require_widths("pack_index_key", width)
+    run = custom_ops.quantize_groups if _launches(k_index) else custom_ops.QUANTIZE_GROUPS_OP
+    return brand(run(k_index, None, width))
+
+
+@stage(contracts.attend)
+def attend(
+    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
+    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
+    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
+    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    softmax_scale: float,
+    q_scale: float,
+    kv_scale: float,
+    out_dtype: type[AD],
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> tuple[
+    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
+    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
+]:
+    """See `dsa_contracts.stages.attend`. A key that is named twice counts twice."""
+    rank = row_format.part("k_nope").count
+    group = scale_group_of("attend", row_format)
+    _require_widths("attend", rank, q.shape[-1] - rank)
+    require_one_of("Triton attend", "q", q.dtype, (torch.bfloat16, torch.float8_e4m3fn))
+    require_32_bit_slots("Triton attend", pool.shape[0] * pool.shape[1])
+    scales = (softmax_scale, q_scale, kv_scale)
+    run = custom_ops.attend if _launches(q) else custom_ops.ATTEND_OP
+    tables = (causal_lens, request_of_row, page_table)
+    codes = q.view(torch.uint8) if q.dtype == torch.float8_e4m3fn else q
+    out, lse = run(codes, pool, topk_indices, *tables, *scales, _torch_dtype(out_dtype), rank, group)
+    return brand(out), brand(lse)
+
+
+def _require_widths(user: str, *widths: int) -> None:
+    """Refuse widths that are no powers of two: the blocks of a kernel are."""
+    for width in widths:
+        require_power_of_two(f"Triton {user}", "widths", width)
+
+
+def _torch_dtype(mark: type[DType]) -> torch.dtype:
+    """Return the torch dtype of a dtype mark."""
+    return mark.torch_dtype

@@ -1,0 +1,1 @@
+"""Stages and the path under fake tensors whose dims are different primes."""
