@@ -24,7 +24,7 @@ from dsa_contracts.records import ParamRecord, StageContract
 from dsa_contracts.states import DType, Global, Local, RowStride
 from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, dim_text, mark_text, stride_fault
 
-_CALL_DIMS = frozenset({"row_bytes", "max_position", "cos_sin_width", "num_pages", "num_slots", "max_pages"})
+CALL_DIMS = frozenset({"row_bytes", "max_position", "cos_sin_width", "num_pages", "num_slots", "max_pages", "index_topk"})
 """Dims that may differ between the calls of one batch: two pools, two row formats, two tables."""
 
 _MARKS: dict[torch.dtype, type[DType]] = {mark.torch_dtype: mark for mark in DType.__subclasses__()}
@@ -120,7 +120,7 @@ def _note_dims(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor:
         context.dims.setdefault(name, size)
         if isinstance(dim, TypeVar) and dim.__constraints__ and size not in _legal_sizes(dim, context.batch.dims):
             raise diagnose(context, param)
-        if isinstance(dim, type) and name not in _CALL_DIMS and all(name != known for known, _, _ in passed.bindings):
+        if isinstance(dim, type) and name not in CALL_DIMS and all(name != known for known, _, _ in passed.bindings):
             passed.bindings += ((name, size, f"{context.contract.name}.{param.name}"),)
 
 

@@ -20,14 +20,21 @@ from dsa_contracts.invariants.metadata import (
     page_table_covers_batch,
     rotates_at_most_all,
     row_width_matches_format,
-    scale_is_one_unless_quantized,
+    scale_is_one_unless_a_layer_has_one,
     scale_is_positive,
     table_covers_positions,
     table_width_is_rope_dim,
+    width_is_argument,
     widths_add_up,
     widths_match_format,
 )
-from dsa_contracts.invariants.rows import local_values_match_rows, positions_go_with, rows_are_this_ranks, slots_are_legal
+from dsa_contracts.invariants.rows import (
+    local_values_match_rows,
+    positions_go_with,
+    rows_are_this_ranks,
+    slots_are_legal,
+    slots_are_on_their_pages,
+)
 
 __all__ = [
     "Call",
@@ -44,13 +51,15 @@ __all__ = [
     "rotates_at_most_all",
     "row_width_matches_format",
     "rows_are_this_ranks",
-    "scale_is_one_unless_quantized",
+    "scale_is_one_unless_a_layer_has_one",
     "scale_is_positive",
     "scales_in_rows_are_positive",
     "slots_are_legal",
+    "slots_are_on_their_pages",
     "table_covers_positions",
     "table_width_is_rope_dim",
     "topk_is_in_range",
+    "width_is_argument",
     "widths_add_up",
     "widths_match_format",
 ]

@@ -7,7 +7,7 @@ from dsa_contracts.invariants.call import Call, Invariant, first
 
 
 def scales_in_rows_are_positive(rows: str) -> Invariant:
-    """float32 scales inside packed rows are finite and positive."""
+    """float32 scales inside packed rows are finite and positive; padding rows may hold anything."""
 
     def check(call: Call) -> str | None:
         fmt = call.row_format
@@ -15,24 +15,31 @@ def scales_in_rows_are_positive(rows: str) -> Invariant:
             return None
         scales = call.tensor(rows)[..., fmt.part("scales").columns].contiguous().view(torch.float32)
         fault = ~(torch.isfinite(scales) & (scales > 0)).all(dim=-1)
+        if fault.shape == call.batch.padded_rows.shape:
+            fault &= call.batch.padded_rows >= 0
         return f"row {first(fault)} of {rows} has a scale that is not positive" if bool(fault.any()) else None
 
-    statement = f"scales inside {rows} are finite and > 0"
+    statement = f"scales inside {rows} are finite and > 0, but for padding rows"
     return Invariant("scales_in_rows_are_positive", "DSA112", rows, statement, True, check)
 
 
 def topk_is_in_range() -> Invariant:
-    """Top-k entries are -1 or below the length of their row."""
+    """Top-k entries are -1 or below the length of their row, and none but -1 stands twice in a row."""
 
     def check(call: Call) -> str | None:
         topk, lens = call.tensor("topk_indices"), call.tensor("causal_lens")
         fault = (topk < -1) | (topk >= lens[:, None])
-        if not bool(fault.any()):
+        if bool(fault.any()):
+            row, column = (int(value) for value in fault.nonzero()[0])
+            return f"topk_indices[{row}, {column}] is {int(topk[row, column])}, row {row} sees {int(lens[row])} keys"
+        ordered = topk.sort(dim=1).values
+        doubled = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+        if not bool(doubled.any()):
             return None
-        row, column = (int(value) for value in fault.nonzero()[0])
-        return f"topk_indices[{row}, {column}] is {int(topk[row, column])}, row {row} sees {int(lens[row])} keys"
+        row, column = (int(value) for value in doubled.nonzero()[0])
+        return f"row {row} of topk_indices names key {int(ordered[row, column])} more than once"
 
-    statement = "each topk_indices entry is -1 or in 0..causal_len-1 of its row"
+    statement = "each topk_indices entry is -1 or in 0..causal_len-1 of its row, and distinct"
     return Invariant("topk_is_in_range", "DSA118", "topk_indices", statement, True, check)
 
 

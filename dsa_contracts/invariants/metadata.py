@@ -62,17 +62,27 @@ def scale_is_positive(*names: str) -> Invariant:
     return Invariant("scale_is_positive", "DSA112", names[0], f"{', '.join(names)}: finite and > 0", False, check)
 
 
-def scale_is_one_unless_quantized(*names: str) -> Invariant:
-    """A cache that is not quantised has no scale: checkpoints may carry one all the same."""
+def scale_is_one_unless_a_layer_has_one(name: str) -> Invariant:
+    """Rows that are not quantised, or carry their own scales, take no scale of the layer, whatever a checkpoint holds."""
 
     def check(call: Call) -> str | None:
-        if call.row_format.is_quantized:
+        value = call.number(name)
+        if value == 1.0 or call.row_format.has_layer_scale:
             return None
-        wrong = [f"{name} is {call.number(name)}" for name in names if call.number(name) != 1.0]
-        return f"{wrong[0]}, and rows of {call.row_format.name} are not quantised" if wrong else None
+        return f"{name} is {value}, and rows of {call.row_format.name} have no scale of the layer"
 
-    statement = f"{', '.join(names)}: 1 where the row format is not quantised"
-    return Invariant("scale_is_one_unless_quantized", "DSA112", names[0], statement, False, check)
+    statement = f"{name}: 1 unless rows have one scale a layer (flat fp8)"
+    return Invariant("scale_is_one_unless_a_layer_has_one", "DSA112", name, statement, False, check)
+
+
+def width_is_argument(tensor: str, argument: str) -> Invariant:
+    """The last dim of a tensor is what an argument asks for."""
+
+    def check(call: Call) -> str | None:
+        got, want = call.tensor(tensor).shape[-1], int(call.number(argument))
+        return None if got == want else f"{tensor} is {got} wide, {argument} is {want}"
+
+    return Invariant("width_is_argument", "DSA124", tensor, f"last dim of {tensor} = {argument}", False, check)
 
 
 def comm_is_the_batch_group() -> Invariant:

@@ -8,6 +8,7 @@ from torch import Tensor
 from dsa_contracts.brands import brand_of
 from dsa_contracts.invariants.call import Call, Invariant, first
 from dsa_contracts.states import Local
+from dsa_contracts.tensors import mark_text
 
 
 def rows_are_this_ranks(rows: str = "rows") -> Invariant:
@@ -111,3 +112,28 @@ def _negative_slot_fault(call: Call, loc: Tensor) -> str | None:
     if bool(padding.any()):
         return f"loc[{first(padding)}] is {int(loc[padding][0])}, that gathered row is padding"
     return None
+
+
+def slots_are_on_their_pages() -> Invariant:
+    """The slot of a new token is the one that the page table gives its position: pages and slots are of one batch."""
+
+    def check(call: Call) -> str | None:
+        loc, batch, brand = call.tensor("loc"), call.batch, brand_of(call.tensor("loc"))
+        if batch.page_table is None or (brand is None and batch.nnz == batch.nnz_gathered):
+            return None
+        is_gathered = loc.shape == batch.gathered_rows.shape
+        if brand is not None:
+            is_gathered = "RankMajor" in mark_text(brand.kind.rows)
+        at = (loc >= 0).nonzero().flatten()
+        rows = batch.gathered_rows[at] if is_gathered else at
+        positions = batch.positions[rows]
+        pages = batch.page_table[batch.request_of_row[rows].long(), positions // batch.page_size].long()
+        fault = loc[at] != pages * batch.page_size + positions % batch.page_size
+        if not bool(fault.any()):
+            return None
+        wrong = first(fault)
+        slot = int(pages[wrong] * batch.page_size + positions[wrong] % batch.page_size)
+        return f"loc[{int(at[wrong])}] is {int(loc[at[wrong]])}, the page table gives row {int(rows[wrong])} slot {slot}"
+
+    statement = "loc[i] = page_table[request][position // page_size] * page_size + position % page_size of row i"
+    return Invariant("slots_are_on_their_pages", "DSA116", "loc", statement, True, check)

@@ -22,7 +22,7 @@ from dsa_contracts.invariants import (
     page_table_covers_batch,
     pages_are_in_pool,
     row_width_matches_format,
-    scale_is_one_unless_quantized,
+    scale_is_one_unless_a_layer_has_one,
     scale_is_positive,
     topk_is_in_range,
 )
@@ -79,7 +79,7 @@ def query_scale_is_one_unless_quantized() -> Invariant:
         page_size_is_the_batch_page_size("pool"),
         page_table_covers_batch(),
         scale_is_positive("softmax_scale", "q_scale", "kv_scale"),
-        scale_is_one_unless_quantized("q_scale", "kv_scale"),
+        scale_is_one_unless_a_layer_has_one("kv_scale"),
         query_scale_is_one_unless_quantized(),
         pages_are_in_pool("pool"),
         local_values_match_rows("causal_lens", "causal_lens", "DSA117", "causal_lens_match_rows"),
@@ -133,7 +133,7 @@ def attend(
         page_table: pages of each request.
         softmax_scale: multiplies q . k.
         q_scale: value of q = code * q_scale.
-        kv_scale: value of a flat fp8 row = code * kv_scale; 1 for `bf16`. For `fp8_656` it comes on top of the row's scales.
+        kv_scale: value of a flat fp8 row = code * kv_scale; 1 for `bf16`, and for `fp8_656`, whose rows carry their scales.
         out_dtype: dtype of `out`.
         row_format: the format of the pool's rows.
         batch: the batch.

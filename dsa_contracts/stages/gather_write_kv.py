@@ -10,6 +10,7 @@ from dsa_contracts.invariants import (
     page_size_is_the_batch_page_size,
     row_width_matches_format,
     slots_are_legal,
+    slots_are_on_their_pages,
 )
 from dsa_contracts.records import contract
 from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
@@ -24,6 +25,7 @@ from dsa_contracts.typevars import ND, RD, F, L, N
         page_size_is_the_batch_page_size("pool"),
         comm_is_the_batch_group(),
         slots_are_legal(),
+        slots_are_on_their_pages(),
     ),
     ensures=(gathered_in_rank_order(),),
     advice=(

@@ -12,6 +12,7 @@ from dsa_contracts.invariants import (
     page_size_is_the_batch_page_size,
     row_width_matches_format,
     slots_are_legal,
+    slots_are_on_their_pages,
 )
 from dsa_contracts.records import contract
 from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
@@ -44,6 +45,7 @@ def _index_width_matches_format(rows: str) -> Invariant:
         page_size_is_the_batch_page_size("index_pool"),
         comm_is_the_batch_group(),
         slots_are_legal(),
+        slots_are_on_their_pages(),
     ),
     ensures=(gathered_in_rank_order(),),
     advice=(

@@ -21,6 +21,7 @@ from dsa_contracts.invariants import (
     pages_are_in_pool,
     row_width_matches_format,
     topk_is_in_range,
+    width_is_argument,
     widths_match_format,
 )
 from dsa_contracts.records import contract
@@ -64,7 +65,7 @@ def chooses_at_least_one() -> Invariant:
         local_values_match_rows("causal_lens", "causal_lens", "DSA117", "causal_lens_match_rows"),
         local_values_match_rows("request_of_row", "request_of_row", "DSA119", "requests_match_rows"),
     ),
-    ensures=(topk_is_in_range(),),
+    ensures=(width_is_argument("topk_indices", "index_topk"), topk_is_in_range()),
     advice=(("DSA102", "queries, weights, lengths and the request map are this rank's rows, one each"),),
     flow=(("q_index", "topk_indices"), ("pool", "topk_indices")),
     sources=(
@@ -105,7 +106,7 @@ def select_topk(
 
     Raises:
         StageInputError: DSA101 to DSA110, DSA114, DSA117, DSA119, DSA124, DSA125.
-        StageOutputError: DSA118.
+        StageOutputError: DSA118, DSA124.
 
     Source: DeepSeek-V3.2 paper, equation 1: score(t) = sum over heads of w_h * relu(q_h . k_t); transformers 5.24.0
         `DeepseekV32Attention` computes the same in float32.

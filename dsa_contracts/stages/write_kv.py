@@ -3,7 +3,12 @@
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.dims import NumPages, PageSize, RowBytes
 from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import page_size_is_the_batch_page_size, row_width_matches_format, slots_are_legal
+from dsa_contracts.invariants import (
+    page_size_is_the_batch_page_size,
+    row_width_matches_format,
+    slots_are_legal,
+    slots_are_on_their_pages,
+)
 from dsa_contracts.records import contract
 from dsa_contracts.states import I64, U8, Contiguous, Global, Packed, Plain, Pool, Rotated, UnitLast
 from dsa_contracts.tensors import Ten
@@ -16,6 +21,7 @@ from dsa_contracts.typevars import ND, RD, F, G, L, O
         row_width_matches_format("pool"),
         page_size_is_the_batch_page_size("pool"),
         slots_are_legal(),
+        slots_are_on_their_pages(),
     ),
     advice=(
         ("DSA102", "pass one slot a row: batch.out_cache_loc for rows in sequence order, rank_major_loc as gathered"),

@@ -51,7 +51,6 @@ class ModelDims:
             "qk_head_dim": self.kv_lora_rank + self.qk_rope_head_dim,
             "num_index_heads": self.num_index_heads,
             "index_head_dim": self.index_head_dim,
-            "index_topk": self.index_topk,
         }
         for name, value in dims.items():
             batch.dims.bind(name, value, f"model {self.name}")

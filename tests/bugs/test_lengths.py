@@ -26,6 +26,24 @@ def test_b08_the_prefix_is_kept_beside_padded_tokens() -> None:
     assert (positions[0], positions[-1], len(positions)) == (1, 3670, 916)
 
 
+def test_b08_a_prefix_that_was_clamped_to_0_is_refused_where_the_sequence_lengths_are_given() -> None:
+    with pytest.raises(BatchError) as caught:
+        build_batch(Zigzag(), 4, 0, [3670], [0], padded_lens=[3672], seq_lens=[3671])
+    assert str(caught.value) == "\n".join(
+        [
+            "BatchError DSA301: request 0: seq_lens is 3671, prefix_lens 0 + extend_lens 3670 is 3670",
+            "  because   one of them was padded or clamped",
+            "  try       prefix = seq_len - extend_len, both without padding",
+        ]
+    )
+    assert build_batch(Zigzag(), 4, 0, [3670], [1], padded_lens=[3672], seq_lens=[3671]).seq_lens == (3671,)
+
+
+def test_b08_one_sequence_length_a_request_is_asked_for() -> None:
+    with pytest.raises(BatchError, match="one entry a request is needed in each of extend_lens 2, seq_lens 1"):
+        build_batch(Zigzag(), 4, 0, [3, 4], seq_lens=[3])
+
+
 def test_b08_padded_tokens_below_the_real_ones_are_refused() -> None:
     with pytest.raises(BatchError, match="DSA301: request 0: padded_lens 3668 is below extend_lens 3670"):
         build_batch(Zigzag(), 4, 0, [3670], [1], padded_lens=[3668])

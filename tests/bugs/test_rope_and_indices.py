@@ -11,6 +11,7 @@ from dsa_contracts import RopeStyle, checking_values, contract_of
 from dsa_contracts.capabilities import CAPABILITIES
 from dsa_contracts.states import Bf16Row, Packed, Plain, Raw, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
+from dsa_cp.models import MODELS
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.stages import apply_rope, rope_quantize
 from dsa_cp.stages.rotation import cos_sin_table
@@ -85,12 +86,10 @@ def test_b28_the_width_is_a_dim_and_no_constant() -> None:
     assert out.shape == (1, HEADS, 8)
 
 
-def test_b28_the_width_is_the_models_where_a_model_has_bound_it() -> None:
+def test_b28_the_width_may_differ_from_the_models_top_k_by_extra_columns() -> None:
     (batch,) = batches(Interleave(), 1, [1], [99])
-    batch.dims.bind("index_topk", 2048, "model deepseek-v3.2")
-    error = refused("attend", valid_args("attend", batch), topk_indices=wide_topk(batch, 2051, 99))
-    text = "attend: topk_indices has 2051 index_topk, index_topk is 2048, bound by model deepseek-v3.2"
-    assert (error.code, error.headline) == ("DSA102", text)
+    MODELS["deepseek-v3.2"].bind(batch)
+    assert batch.dims.value("index_topk") is None
 
 
 def padded_args(batch: Any) -> dict[str, Any]:
@@ -158,7 +157,9 @@ def test_b33_a_plan_says_which_length_padding_rows_have() -> None:
 
 
 def test_b34_padding_rows_are_not_written_to_the_last_slot() -> None:
-    (batch,) = batches(Zigzag(), 1, [2], [0], page_size=8, row_alignment=4, out_cache_loc=torch.tensor([2, 3]))
+    (batch,) = batches(
+        Zigzag(), 1, [2], [0], page_size=8, row_alignment=4, out_cache_loc=torch.tensor([2, 3]), page_table=None
+    )
     pool = pool_of(torch.zeros(1, 8, 24, dtype=torch.uint8), Bf16Row)
     rows = gathered(torch.full((4, 24), 9, dtype=torch.uint8), Packed[Bf16Row, Rotated], batch)
     args = {**valid_args("write_kv", batch), "pool": pool, "kv": rows}

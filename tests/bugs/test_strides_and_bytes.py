@@ -138,7 +138,7 @@ def test_b18_rows_of_a_format_are_read_as_no_other_and_with_their_scale() -> Non
 def test_b21_a_scale_for_a_bf16_cache_is_refused() -> None:
     args: dict[str, Any] = valid_args("attend", batches()[0])
     error = refused("attend", args, kv_scale=0.06)
-    text = "attend: kv_scale is 0.06, and rows of bf16 are not quantised"
+    text = "attend: kv_scale is 0.06, and rows of bf16 have no scale of the layer"
     assert (error.code, error.headline) == ("DSA112", text)
     _, right = call("attend", args, kv_scale=1.0)
     _, flat = call("attend", args, kv_scale=1.0, softmax_scale=0.5 * 0.06)

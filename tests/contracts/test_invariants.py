@@ -85,16 +85,16 @@ CASES = (
         ),
     ),
     Case(
-        invariants.scale_is_one_unless_quantized("q_scale", "kv_scale"),
+        invariants.scale_is_one_unless_a_layer_has_one("kv_scale"),
         "DSA112",
-        {"q_scale": 1.0, "kv_scale": 1.0, "row_format": bf16_format()},
-        (({"kv_scale": 0.5}, "kv_scale is 0.5, and rows of bf16 are not quantised"),),
+        {"kv_scale": 1.0, "row_format": fp8_656_format()},
+        (({"kv_scale": 0.5}, "kv_scale is 0.5, and rows of fp8_656 have no scale of the layer"),),
     ),
     Case(
-        invariants.scale_is_one_unless_quantized("kv_scale"),
+        invariants.scale_is_one_unless_a_layer_has_one("kv_scale"),
         "DSA112",
         {"kv_scale": 0.5, "row_format": fp8_format()},
-        (({"row_format": bf16_format()}, "kv_scale is 0.5, and rows of bf16 are not quantised"),),
+        (({"row_format": bf16_format()}, "kv_scale is 0.5, and rows of bf16 have no scale of the layer"),),
     ),
     Case(
         invariants.comm_is_the_batch_group(),

@@ -122,6 +122,10 @@ CASES: dict[str, tuple[Invariant, str, list[dict[str, Any]], list[tuple[dict[str
                 {"topk_indices": ints([0, -1], [-2, 0], [6, 5]), "causal_lens": LENS},
                 "topk_indices[1, 0] is -2, row 1 sees 2 keys",
             ),
+            (
+                {"topk_indices": ints([0, -1], [1, 1], [6, 5]), "causal_lens": LENS},
+                "row 1 of topk_indices names key 1 more than once",
+            ),
         ],
     ),
     "pages": (

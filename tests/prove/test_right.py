@@ -80,6 +80,11 @@ def test_without_time_a_proof_is_unknown() -> None:
     assert (first.outcome, first.goals, first.open_goal) == (Outcome.UNKNOWN, 0, "rank 0, head chunk of request 0")
 
 
+def test_where_there_is_nothing_to_prove_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsa_cp.prove.stage_fit.legal_paths", lambda layout: ())
+    assert {result.outcome for result in answer(Question(STAGES_FIT, Zigzag(), 2), REQUESTS, 60.0)} == {Outcome.UNKNOWN}
+
+
 def test_time_that_runs_out_in_the_middle_leaves_the_rest_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, *(0.1 * tick for tick in range(10_000))])
     monkeypatch.setattr("dsa_cp.prove.prover.monotonic", lambda: next(clock))

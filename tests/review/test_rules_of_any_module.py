@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsa_contracts.checks import _CALL_DIMS
 from dsa_contracts.errors import ArgumentError
 from dsa_cp.review.rules import RULES, check_paths
-from dsa_cp.review.rules.dims import CALL_DIMS
-from dsa_cp.review.words import dim_words
 from tests.review.houses import STAGE, STUB, edited, lines
 
 HOUSE_ONLY = ("REV001", "REV003", "REV006", "REV007", "REV011", "REV012")
@@ -147,11 +144,6 @@ def test_another_stage_ties_a_dim_that_a_batch_binds(tmp_path: Path) -> None:
     text = edited(STUB, (ONCE[0], ONCE[1].replace("{}", "IndexTopk")), ("import KvLoraRank", "import KvLoraRank, IndexTopk"))
     (tmp_path / "other.py").write_text(text.replace("def shift", "def turn"))
     assert found(tmp_path, text) == []
-
-
-def test_dims_of_one_call_are_those_that_a_batch_does_not_bind() -> None:
-    written = {word.name: "".join(part.title() for part in word.name.split("_")) for word in dim_words()}
-    assert frozenset(written[name] for name in _CALL_DIMS) == CALL_DIMS
 
 
 def test_a_stub_lists_the_codes_of_its_invariants_and_no_others(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_a_scale_on_rows_or_queries_that_are_not_quantised_is_refused(args: dict
     error = refused("attend", args, kv_scale=0.06)
     assert str(error) == "\n".join(
         [
-            "StageInputError DSA112: attend: kv_scale is 0.06, and rows of bf16 are not quantised",
-            "  expected  scale_is_one_unless_quantized: q_scale, kv_scale: 1 where the row format is not quantised",
+            "StageInputError DSA112: attend: kv_scale is 0.06, and rows of bf16 have no scale of the layer",
+            "  expected  scale_is_one_unless_a_layer_has_one: kv_scale: 1 unless rows have one scale a layer (flat fp8)",
             "  where     cp_rank=0 of 2, zigzag",
             f"  contract  {contract_of(attend).location}",
             "  try       a bf16 cache has no scale, whatever the checkpoint carries",

@@ -137,3 +137,13 @@ def test_rows_of_another_width_are_refused_as_a_result() -> None:
     text = f"quantize_rows: kv is 576 bytes wide, a row of fp8_656 has {WIDE.row_bytes}"
     assert (error.code, error.headline) == ("DSA110", text)
     of_width(WIDE.row_bytes)(**valid_args("quantize_rows", batches()[0]))
+
+
+def test_padding_rows_may_hold_anything_where_values_are_read() -> None:
+    (batch,) = batches(Zigzag(), 1, [3], [0], row_alignment=4)
+    rank = WIDE.part("k_nope").count
+    k_nope = torch.cat([normal(3, rank).bfloat16(), torch.full((1, rank), float("nan")).bfloat16()])
+    args = {**valid_args("quantize_rows", batch), "k_nope": local(k_nope, Plain, batch)}
+    args["k_rope"] = local(normal(4, ROPE).bfloat16(), Rotated, batch)
+    with checking_values():
+        assert quantize_rows(**args).shape[0] == 4

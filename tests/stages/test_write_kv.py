@@ -10,7 +10,7 @@ from dsa_contracts.states import Bf16Row, IndexBf16Row, Packed, Plain, Raw, Rota
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import write_kv
 from tests.stages.branded import batches, bytes_of, gathered, in_sequence, normal, pool_of
-from tests.stages.calls import refused, valid_args
+from tests.stages.calls import refusal, refused, valid_args
 
 ONE = index_bf16_format(1)
 """Rows of two bytes, so that a pool can be written down."""
@@ -18,8 +18,7 @@ ONE = index_bf16_format(1)
 
 def tiny(slots: list[int], pages: int, page_size: int, **options: Any) -> tuple[CpBatch[Any], Any]:
     """One rank's batch of one request with these slots, and a pool of 0xee bytes."""
-    table = torch.arange(pages, dtype=torch.int32)[None]
-    pool: dict[str, Any] = {"out_cache_loc": torch.tensor(slots), "page_table": table, "page_size": page_size}
+    pool: dict[str, Any] = {"out_cache_loc": torch.tensor(slots), "page_size": page_size}
     (batch,) = build_batches(Zigzag(), 1, [len(slots)], **pool, **options)
     return batch, pool_of(torch.full((pages, page_size, 2), 0xEE, dtype=torch.uint8), IndexBf16Row)
 
@@ -163,3 +162,23 @@ def test_raw_rows_and_slots_in_another_order_are_refused() -> None:
         "DSA106",
         "write_kv: loc holds Global[Sequence] rows, not Global[RankMajor[Zigzag]]",
     )
+
+
+def test_a_slot_that_the_page_table_does_not_give_the_token_is_refused_by_value() -> None:
+    page_table = torch.tensor([[1]], dtype=torch.int32)
+    made = {
+        slots: build_batches(Zigzag(), 1, [2], out_cache_loc=torch.tensor(slots), page_table=page_table, page_size=4)[0]
+        for slots in ((4, 5), (5, 4))
+    }
+    for slots, batch in made.items():
+        pool = pool_of(torch.zeros(2, 4, 2, dtype=torch.uint8), IndexBf16Row)
+        kv = in_sequence(rows_of([1, 2]), Packed[IndexBf16Row, Rotated], batch)
+        with checking_values():
+            if slots == (4, 5):
+                write_kv(pool, kv, given_slots(batch), ONE, batch)
+                continue
+            error = refusal(write_kv, pool, kv, given_slots(batch), ONE, batch)
+        assert (error.code, error.headline) == (
+            "DSA116",
+            "write_kv: loc[0] is 5, the page table gives row 0 slot 4",
+        )

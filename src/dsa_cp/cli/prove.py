@@ -95,7 +95,7 @@ def _list_variants(*, as_json: bool) -> int:
 
 def _print(results: "list[Result]", layouts: list[Layout], variant: "Variant | None") -> None:
     """Print the table, what it covers, counter-examples, and what stayed open."""
-    from dsa_cp.prove.report import HEADERS, counterexample_text, smallest_of_each, table_rows
+    from dsa_cp.prove.report import HEADERS, batch_text, counterexample_text, smallest_of_each, table_rows
 
     title = "for all lengths" if variant is None else f"{variant.name}: {variant.formula} ({variant.source})"
     print_table(title, HEADERS, table_rows(results), numeric=frozenset(HEADERS[-1:]))
@@ -111,5 +111,6 @@ def _print(results: "list[Result]", layouts: list[Layout], variant: "Variant | N
             print_line("\n" + counterexample_text(result, result.counterexample, variant))
     for result in results:
         if result.open_goal:
-            where = f"{result.layout}, {result.cp_size} ranks, {result.requests or 'any'} requests"
-            print_line(f"unknown: {result.obligation}, {where}: {result.open_goal}, after {result.seconds:.1f} s")
+            print_line(
+                f"unknown: {result.obligation}, {batch_text(result)}: {result.open_goal}, after {result.seconds:.1f} s"
+            )

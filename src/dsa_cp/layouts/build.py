@@ -33,6 +33,7 @@ def build_batches(
     page_size: int = 64,
     device: torch.device | str | None = None,
     plan: str = "",
+    seq_lens: Sequence[int] | None = None,
 ) -> tuple[CpBatch[L], ...]:
     """Return the batch as each rank sees it, in rank order.
 
@@ -48,13 +49,14 @@ def build_batches(
         page_size: slots of a page.
         device: of the index tensors; None for that of `out_cache_loc`, else of `page_table`, else the CPU.
         plan: name of the plan that the path follows.
+        seq_lens: keys of each request; where given they must be prefix + extend exactly, which shows a clamped prefix.
 
     Raises:
         BatchError: DSA301 (lengths, slots, pages), DSA302 (cp_size), DSA303 (rows lost or doubled; a tensor's strides).
         ArgumentError: DSA602 (layout, row_alignment, page_size, device, plan).
     """
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens), row_alignment, pool, device, plan)
+    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan)
     return tuple(shared.batch(rank) for rank in range(cp_size))
 
 
@@ -72,11 +74,12 @@ def build_batch(
     page_size: int = 64,
     device: torch.device | str | None = None,
     plan: str = "",
+    seq_lens: Sequence[int] | None = None,
 ) -> CpBatch[L]:
     """Return the batch as rank `cp_rank` sees it; arguments and errors are those of `build_batches`."""
     check_group(cp_size, cp_rank)
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens), row_alignment, pool, device, plan)
+    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan)
     return shared.batch(cp_rank)
 
 
@@ -156,7 +159,7 @@ def _own(tensor: Tensor) -> T:  # type: ignore[type-var]
 def _share(
     layout: L,
     cp_size: int,
-    given_lens: tuple[Sequence[int], Sequence[int] | None, Sequence[int] | None],
+    given_lens: tuple[Sequence[int], Sequence[int] | None, Sequence[int] | None, Sequence[int] | None],
     row_alignment: int,
     pool: _Pool,
     device: torch.device | str | None,

@@ -52,9 +52,11 @@ def checked_lens(name: str, lens: object, *, least: int) -> tuple[int, ...]:
 
 
 def checked_batch_lens(
-    extend_lens: object, prefix_lens: object, padded_lens: object
+    extend_lens: object, prefix_lens: object, padded_lens: object, seq_lens: object = None
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return extend, prefix and padded lengths; None stands for no prefixes and for no padding.
+
+    Where `seq_lens` are given they must be prefix + extend exactly: a prefix that was clamped shows in nothing else.
 
     Raises:
         BatchError: DSA301, lengths are no ints, do not fit together, or give causal lens above int32.
@@ -63,6 +65,8 @@ def checked_batch_lens(
     prefix = (0,) * len(extend) if prefix_lens is None else checked_lens("prefix_lens", prefix_lens, least=0)
     padded = extend if padded_lens is None else checked_lens("padded_lens", padded_lens, least=1)
     check_lens(extend, prefix, padded)
+    if seq_lens is not None:
+        _check_sums(checked_lens("seq_lens", seq_lens, least=1), prefix, extend)
     for request, (cached, new) in enumerate(zip(prefix, padded, strict=True)):
         if cached + new > MAX_CAUSAL_LEN:
             raise BatchError(
@@ -70,6 +74,21 @@ def checked_batch_lens(
                 facts=[("because", "causal_lens are int32")],
             )
     return extend, prefix, padded
+
+
+def _check_sums(seq_lens: tuple[int, ...], prefix: tuple[int, ...], extend: tuple[int, ...]) -> None:
+    """Raise BatchError DSA301 unless each sequence is its prefix and its extend, both without padding."""
+    if len(seq_lens) != len(extend):
+        raise BatchError(f"one entry a request is needed in each of extend_lens {len(extend)}, seq_lens {len(seq_lens)}")
+    for request, (total, cached, new) in enumerate(zip(seq_lens, prefix, extend, strict=True)):
+        if total != cached + new:
+            raise BatchError(
+                f"request {request}: seq_lens is {total}, prefix_lens {cached} + extend_lens {new} is {cached + new}",
+                facts=[
+                    ("because", "one of them was padded or clamped"),
+                    ("try", "prefix = seq_len - extend_len, both without padding"),
+                ],
+            )
 
 
 def check_options(layout: object, row_alignment: object, page_size: object, plan: object) -> None:

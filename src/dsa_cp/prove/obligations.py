@@ -2,6 +2,10 @@
 
 Goals about one request leave everything that other requests decide open, and so hold in any batch; goals about a batch
 are for a fixed number of requests. A goal may take for given what another obligation proves, where its function says so.
+
+How they make the whole: a row is a token (`rows`), a token has one written copy (`one_writer`), a copy has a place of its
+own on its rank (`places`, `place_ranges`) below `nnz_padded` (`pad_target`), a place has a gathered row of its own
+(`gathered`), and the restore index and the permuted slots name just that one (`restored`, `slots`).
 """
 
 from collections.abc import Iterator
@@ -122,7 +126,7 @@ def rows(cut: Cut, ask: Ask) -> Iterator[Goal]:
 def pad_target(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """`nnz_padded` holds the rows of every rank, is aligned, and one alignment less would not do.
 
-    Given: what a maximum is.
+    It is made from lengths alone, and so the same on every rank. Given: what a maximum is.
     """
     size, step, fullest, ranks = cut.nnz_padded, cut.row_alignment, cut.fullest, range(cut.cp_size)
     for rank, count in enumerate(cut.rank_rows):

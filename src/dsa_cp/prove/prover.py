@@ -27,10 +27,10 @@ class _Attempt:
 
     @property
     def outcome(self) -> Outcome:
-        """How the goals stand together."""
+        """How the goals stand together; without any there is nothing proven."""
         if self.is_refuted:
             return Outcome.REFUTED
-        return Outcome.UNKNOWN if self.open_goal else Outcome.PROVEN
+        return Outcome.PROVEN if self.goals and not self.open_goal else Outcome.UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,17 @@ def _order(result: Result) -> tuple[int, ...]:
     return (*(result.counterexample.order if result.counterexample else ()), result.cp_size)
 
 
+def batch_text(result: Result) -> str:
+    """Return layout, ranks and requests of a result in words."""
+    requests = (
+        "any number of requests" if result.requests is None else f"{result.requests} request{'s'[: result.requests > 1]}"
+    )
+    return f"{result.layout}, {result.cp_size} ranks, {requests}"
+
+
 def counterexample_text(result: Result, found: Counterexample, variant: Variant | None) -> str:
     """Return a refuted result with lengths, what each rank holds, what is wrong and what is right."""
-    count = len(found.extend_lens)
-    head = f"{result.obligation} is false: {result.layout}, {result.cp_size} ranks, {count} request{'s'[: count != 1]}"
+    head = f"{result.obligation} is false: {batch_text(result)}"
     lens = f"extend {list(found.extend_lens)}, prefix {list(found.prefix_lens)}, padded {list(found.padded_lens)}"
     facts = [("lens", f"{lens}, row_alignment {found.row_alignment}")]
     facts += held_rows(layout_by_name(result.layout), result.cp_size, found.extend_lens, found.padded_lens)

@@ -1,14 +1,20 @@
-"""The stage calls of a layer, placement by placement: which stage, and where each of its tensors comes from.
+"""The stage calls of a layer: which stage, and where each of its tensors comes from.
 
-A test runs a layer with every placement and compares the calls that it makes, and who made each argument, with this table.
+A placement's calls are the moves of the planner's legal paths; what stands around them in every layer is written down here.
+A test runs a layer with every placement and compares the calls that it makes, and who made each argument, with these.
 
 A source is `inputs.X` (`LayerInputs`), `local.X` (`LocalBatch`), `batch.X` (`CpBatch`), `setting.X`, `pools.kv`,
 `pools.index`, or `stage.X`: what the last call of that stage returned.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args, get_origin
 
-from dsa_contracts.states import PackedRowStride
+from dsa_contracts.errors import ContractDefinitionError
+from dsa_contracts.states import Bf16Row, Packed, PackedRowStride
+from dsa_cp.planner.moves import Move, flowing
+from dsa_cp.planner.search import Path
 
 
 @dataclass(frozen=True)
@@ -18,35 +24,52 @@ class Step:
     Attributes:
         stage: name of the stage.
         sources: where each tensor argument comes from: (parameter, source).
-        row_format: format of the rows: `kv` for that of the pool, `wire` for bf16, `index` for the indexer's, or none.
+        row_format: mark of the row format, `kv` for that of the pool, `index` for the indexer's, or None.
         strides: the class of strides that is asked for, where the stage takes one.
     """
 
     stage: str
     sources: tuple[tuple[str, str], ...]
-    row_format: str = ""
-    strides: type | None = None
+    row_format: object = None
+    strides: object = None
 
 
-def _step(stage: str, row_format: str = "", strides: type | None = None, /, **sources: str) -> Step:
+_STANDING = {"pool": "pools.kv", "cos_sin_cache": "setting.cos_sin_cache"}
+"""What a placement is given besides rows and the batch."""
+
+
+def placement_steps(path: Path) -> tuple[Step, ...]:
+    """Return the calls of a placement."""
+    return tuple(_step_of(move) for move in path.moves)
+
+
+def _step_of(move: Move) -> Step:
+    """Return a move as a call; raises ContractDefinitionError DSA001 where an argument comes from nowhere."""
+    contract = move.contract
+    sources = {name: f"{held.maker}.{held.name}" for name, held in zip(flowing(contract), move.taken, strict=True)}
+    sources |= dict(move.sources)
+    for param in contract.params:
+        if param.spec is not None and param.name not in sources:
+            if param.name not in _STANDING:
+                raise ContractDefinitionError(f"{contract.name}: nothing says where {param.name} comes from")
+            sources[param.name] = _STANDING[param.name]
+    return Step(contract.name, tuple(sources.items()), next(_formats_of(move), None), move.strides)
+
+
+def _formats_of(move: Move) -> Iterator[object]:
+    """Yield the marks of the row formats of what a move takes and makes."""
+    for held in (*move.taken, *move.made):
+        if get_origin(held.spec.state) is Packed:
+            yield get_args(held.spec.state)[0]
+
+
+def _step(stage: str, row_format: object = None, strides: object = None, /, **sources: str) -> Step:
     return Step(stage, tuple(sources.items()), row_format, strides)
 
 
-def _apply_rope(x: str, positions: str = "rebuild_positions.positions") -> Step:
-    return _step("apply_rope", x=x, positions=positions, cos_sin_cache="setting.cos_sin_cache")
+def _apply_rope(x: str) -> Step:
+    return _step("apply_rope", x=x, positions="rebuild_positions.positions", cos_sin_cache="setting.cos_sin_cache")
 
-
-def _gather(kv: str, row_format: str) -> Step:
-    return _step("all_gather_kv", row_format, kv=kv)
-
-
-def _write(kv: str, loc: str, row_format: str = "kv", pool: str = "pools.kv") -> Step:
-    return _step("write_kv", row_format, pool=pool, kv=kv, loc=loc)
-
-
-_GATHERED, _SPLIT = "all_gather_kv.gathered", ("split_kv.k_nope", "split_kv.k_rope")
-_ROTATED = "apply_rope.rotated"
-_QUERIES = (_apply_rope("inputs.q_rope"), _step("merge_q", q_nope="inputs.q_nope", q_rope=_ROTATED))
 
 BATCH_STEPS = (
     _step("rebuild_positions", positions="batch.positions", rows="local.rows"),
@@ -56,14 +79,14 @@ BATCH_STEPS = (
 
 INDEXER_STEPS = (
     _apply_rope("inputs.k_index"),
-    _step("pack_index_key", "index", k_index=_ROTATED),
-    _gather("pack_index_key.index_kv", "index"),
-    _write(_GATHERED, "batch.rank_major_loc", "index", "pools.index"),
+    _step("pack_index_key", "index", k_index="apply_rope.rotated"),
+    _step("all_gather_kv", "index", kv="pack_index_key.index_kv"),
+    _step("write_kv", "index", pool="pools.index", kv="all_gather_kv.gathered", loc="batch.rank_major_loc"),
     _apply_rope("inputs.q_index"),
     _step(
         "select_topk",
         "index",
-        q_index=_ROTATED,
+        q_index="apply_rope.rotated",
         head_weights="inputs.head_weights",
         pool="pools.index",
         causal_lens="reorder_causal_lens.local_causal_lens",
@@ -73,102 +96,35 @@ INDEXER_STEPS = (
 )
 """In every layer, before the placement."""
 
-_FUSED = {
-    "q_nope": "inputs.q_nope",
-    "q_rope": "inputs.q_rope",
-    "positions": "rebuild_positions.positions",
-    "cos_sin_cache": "setting.cos_sin_cache",
-}
 
-PLACEMENT_STEPS: dict[str, tuple[Step, ...]] = {
-    "gather_rope": (
-        _step("pack_kv", "kv", k_nope="inputs.k_nope", k_rope="inputs.k_rope"),
-        _gather("pack_kv.kv", "kv"),
-        _step("restore_order", gathered=_GATHERED),
-        _step("split_kv", "kv", PackedRowStride, kv="restore_order.restored"),
-        _apply_rope(_SPLIT[1], "batch.positions"),
-        _step("pack_kv", "kv", k_nope=_SPLIT[0], k_rope=_ROTATED),
-        _write("pack_kv.kv", "batch.out_cache_loc"),
-        *_QUERIES,
-    ),
-    "gather_rope_quantize_rows": (
-        _step("pack_kv", "wire", k_nope="inputs.k_nope", k_rope="inputs.k_rope"),
-        _gather("pack_kv.kv", "wire"),
-        _step("restore_order", gathered=_GATHERED),
-        _step("split_kv", "wire", PackedRowStride, kv="restore_order.restored"),
-        _apply_rope(_SPLIT[1], "batch.positions"),
-        _step("quantize_rows", "kv", k_nope=_SPLIT[0], k_rope=_ROTATED),
-        _write("quantize_rows.kv", "batch.out_cache_loc"),
-        *_QUERIES,
-    ),
-    "rope_gather": (
-        _apply_rope("inputs.k_rope"),
-        _step("pack_kv", "kv", k_nope="inputs.k_nope", k_rope=_ROTATED),
-        _gather("pack_kv.kv", "kv"),
-        _write(_GATHERED, "batch.rank_major_loc"),
-        *_QUERIES,
-    ),
-    "rope_gather_quantize_rows": (
-        _apply_rope("inputs.k_rope"),
-        _step("pack_kv", "wire", k_nope="inputs.k_nope", k_rope=_ROTATED),
-        _gather("pack_kv.kv", "wire"),
-        _step("split_kv", "wire", PackedRowStride, kv=_GATHERED),
-        _step("quantize_rows", "kv", k_nope=_SPLIT[0], k_rope=_SPLIT[1]),
-        _write("quantize_rows.kv", "batch.rank_major_loc"),
-        *_QUERIES,
-    ),
-    "rope_quantize_gather": (
-        _step("rope_quantize", k_nope="inputs.k_nope", k_rope="inputs.k_rope", **_FUSED),
-        _gather("rope_quantize.kv", "kv"),
-        _write(_GATHERED, "batch.rank_major_loc"),
-    ),
-    "rope_quantize_rows_gather": (
-        _apply_rope("inputs.k_rope"),
-        _step("quantize_rows", "kv", k_nope="inputs.k_nope", k_rope=_ROTATED),
-        _gather("quantize_rows.kv", "kv"),
-        _write(_GATHERED, "batch.rank_major_loc"),
-        *_QUERIES,
-    ),
-}
-"""Between the two, by the name in `dsa_cp.wiring.PLACEMENTS`."""
-
-GATHER_BEFORE_ROPE = "gather_before_rope"
-"""What sglang did before sgl-project/sglang#29161; no placement."""
-
-ALL_STEPS: dict[str, tuple[Step, ...]] = {
-    **PLACEMENT_STEPS,
-    GATHER_BEFORE_ROPE: (
-        _step("pack_kv", "wire", k_nope="inputs.k_nope", k_rope="inputs.k_rope"),
-        _gather("pack_kv.kv", "wire"),
-        _step("restore_order", gathered=_GATHERED),
-        _step("split_kv", "wire", PackedRowStride, kv="restore_order.restored"),
-        _step("rope_quantize", k_nope=_SPLIT[0], k_rope=_SPLIT[1], **_FUSED),
-        _write("rope_quantize.kv", "batch.out_cache_loc"),
-    ),
-}
-
-KV_FORMAT_OF = {
-    GATHER_BEFORE_ROPE: "fp8",
-    "gather_rope": "bf16",
-    "gather_rope_quantize_rows": "fp8_656",
-    "rope_gather": "bf16",
-    "rope_gather_quantize_rows": "fp8_656",
-    "rope_quantize_gather": "fp8",
-    "rope_quantize_rows_gather": "fp8_656",
-}
-"""The pool's row format under each placement."""
-
-
-def attend_step(placement_steps: tuple[Step, ...]) -> Step:
+def attend_step(placement: tuple[Step, ...]) -> Step:
     """Return the call that ends a layer: it takes the queries that the placement made."""
-    stages = [step.stage for step in placement_steps]
     return _step(
         "attend",
         "kv",
-        q="merge_q.q" if "merge_q" in stages else "rope_quantize.q",
+        q="merge_q.q" if any(step.stage == "merge_q" for step in placement) else "rope_quantize.q",
         pool="pools.kv",
         topk_indices="select_topk.topk_indices",
         causal_lens="reorder_causal_lens.local_causal_lens",
         request_of_row="local.request_of_row",
         page_table="batch.page_table",
     )
+
+
+GATHER_BEFORE_ROPE = (
+    _step("pack_kv", Bf16Row, k_nope="inputs.k_nope", k_rope="inputs.k_rope"),
+    _step("all_gather_kv", Bf16Row, kv="pack_kv.kv"),
+    _step("restore_order", gathered="all_gather_kv.gathered"),
+    _step("split_kv", Bf16Row, PackedRowStride, kv="restore_order.restored"),
+    _step(
+        "rope_quantize",
+        q_nope="inputs.q_nope",
+        q_rope="inputs.q_rope",
+        k_nope="split_kv.k_nope",
+        k_rope="split_kv.k_rope",
+        positions="rebuild_positions.positions",
+        cos_sin_cache="setting.cos_sin_cache",
+    ),
+    _step("write_kv", "kv", pool="pools.kv", kv="rope_quantize.kv", loc="batch.out_cache_loc"),
+)
+"""What sglang did before sgl-project/sglang#29161, into a pool of flat fp8 rows; no placement."""

@@ -116,12 +116,15 @@ class Walk:
         cut, self._formats = self.cut, _formats()
         by_name = {row_format.name: row_format for row_format in self._formats.values()}
         kv = by_name[self.kv_format]
-        index = by_name["index_fp8" if kv.is_quantized else "index_bf16"]
-        self._named = {"kv": kv, "wire": by_name["bf16"], "index": index}
+        self._named = {"kv": kv, "index": by_name["index_fp8" if kv.is_quantized else "index_bf16"]}
         self._sizes = {"nnz": cut.nnz, "nnz_local": self.nnz_local, "nnz_padded": cut.nnz_padded}
         self._sizes |= {"nnz_gathered": cut.cp_size * cut.nnz_padded, "num_requests": cut.num_requests}
         self._sizes |= {name: self.ask(name, 1) for name in ("num_pages", "page_size", "max_pages", "max_position")}
         self._sizes |= _model_sizes()
+
+    def _format(self, wanted: object) -> RowFormat[Any, Any, Any]:
+        """Return a row format by mark, or by the pool that it is for."""
+        return self._formats[wanted] if wanted in self._formats else self._named[str(wanted)]
 
     def _value(self, source: str) -> Value:
         """Return what a source gives."""
@@ -130,7 +133,7 @@ class Walk:
         marks: dict[str, object] = {"L": type(self.cut.layout)}
         owner, _, name = source.partition(".")
         if owner == "pools":
-            marks["F"] = self._named[name].mark
+            marks["F"] = self._format(name).mark
         return self._typed(_stated(source), marks, {"N": Size(self.own_rows, self._sizes[self.own_rows])})
 
     def _typed(self, spec: TensorSpec, marks: dict[str, object], sizes: dict[str, Size]) -> Value:
@@ -173,7 +176,7 @@ class Walk:
         for param in contract.params:
             given: tuple[object, ...] = ()
             if get_origin(param.hint) is RowFormat:
-                given = self._named[step.row_format].type_marks
+                given = self._format(step.row_format).type_marks
             elif get_origin(param.hint) is type:
                 given = (F32 if step.strides is None else step.strides,)
             for pattern, mark in zip(get_args(param.hint), given, strict=False):
@@ -197,13 +200,20 @@ class Walk:
             yield Fact(what, got.value, "=", want.value)
 
 
+def _shown(pattern: object, marks: dict[str, object]) -> str:
+    """Return a pattern as written, with what is known of its variables put in."""
+    variables = (pattern,) if isinstance(pattern, TypeVar) else getattr(pattern, "__parameters__", ())
+    known = {variable.__name__: marks.get(variable.__name__, variable) for variable in variables}
+    return mark_text(substitute(pattern, known))
+
+
 def _mark_facts(param: ParamRecord, spec: TensorSpec, value: Value, marks: dict[str, object]) -> Iterator[Fact]:
     """Yield a false fact for each mark of an argument that is not what the stage takes; the others bind variables."""
     pairs = (("rows", spec.rows, value.rows), ("state", spec.state, value.state), ("dtype", spec.dtype, value.dtype))
     for what, pattern, got in pairs:
-        want = substitute(pattern, marks) or pattern
+        want = _shown(pattern, marks)
         if not unify(pattern, got, marks):
-            yield Fact(f"{param.name}: {what}", mark_text(got), "=", mark_text(want))
+            yield Fact(f"{param.name}: {what}", mark_text(got), "=", want)
     want, got = spec.strides, value.strides
     if isinstance(want, type) and not (isinstance(got, type) and issubclass(got, want)):
         yield Fact(f"{param.name}: strides", mark_text(got), "=", mark_text(want))

@@ -4,7 +4,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from dsa_contracts import typevars
+from dsa_contracts import checks, typevars
 from dsa_contracts.dims import Nnz, NnzGathered, NnzLocal, NnzPadded, NumRequests
 from dsa_cp.review.rules.findings import Finding, Rule, finding
 from dsa_cp.review.rules.sources import Tree
@@ -12,8 +12,8 @@ from dsa_cp.review.rules.stubs import CONTRACT, Bound, all_bound, last_name, tex
 
 _BOUND_BY_BATCH = frozenset(dim.__name__ for dim in (Nnz, NnzLocal, NnzPadded, NnzGathered, NumRequests))
 _VARIABLES = frozenset(typevars.__all__)
-CALL_DIMS = frozenset({"RowBytes", "MaxPosition", "CosSinWidth", "NumPages", "NumSlots", "MaxPages"})
-"""Dims that may differ between the calls of a batch, so that another stage's use of the name ties nothing."""
+CALL_DIMS = frozenset("".join(word.title() for word in name.split("_")) for name in checks.CALL_DIMS)
+"""Class names of dims that may differ between the calls of a batch, so that another stage's use of the name ties nothing."""
 
 
 def untied(tree: Tree) -> Iterator[Finding]:
