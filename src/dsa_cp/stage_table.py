@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import StageContract, contract_of
+from dsa_contracts import CODES, StageContract, contract_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,10 +15,25 @@ def stage_contracts() -> tuple[StageContract, ...]:
 
 
 def codes_of(contract: StageContract) -> list[str]:
-    """Return the codes in the Raises section of a contract's docstring, ranges written out by their ends."""
-    text = contract.stub.__doc__ or ""
-    raises = text.partition("Raises:")[2].partition("Source:")[0]
-    return re.findall(r"DSA\d{3}", raises)
+    """Return the codes in the Raises section of a contract's docstring, in order, ranges written out."""
+    raises = (contract.stub.__doc__ or "").partition("Raises:")[2].partition("Source:")[0]
+    found: list[str] = []
+    for first, last in re.findall(r"(DSA\d{3})(?: to (DSA\d{3}))?", raises):
+        found += [code for code in CODES if first <= code <= (last or first)]
+    return found
+
+
+def short_codes(codes: list[str]) -> str:
+    """Return codes for a narrow column: without their letters, runs of three and more by their ends."""
+    runs: list[list[str]] = []
+    for code in codes:
+        order = list(CODES)
+        if runs and order.index(code) == order.index(runs[-1][-1]) + 1:
+            runs[-1].append(code)
+        else:
+            runs.append([code])
+    shown = [f"{run[0]}-{run[-1]}" if len(run) > 2 else " ".join(run) for run in runs]
+    return " ".join(shown).replace("DSA", "")
 
 
 def kernels_of(name: str, folder: Path) -> list[str]:
@@ -35,6 +50,19 @@ def stage_table(root: Path = ROOT) -> str:
         links = (f"dsa_contracts/stages/{name}.py", f"src/dsa_cp/stages/{name}.py", f"tests/stages/test_{name}.py")
         stub, implementation, tests = (f"[{Path(link).name}]({link})" for link in links)
         kernels = ", ".join(kernels_of(name, root / "src" / "dsa_cp" / "kernels")) or "-"
-        codes = " ".join(code.removeprefix("DSA") for code in codes_of(contract))
+        codes = short_codes(codes_of(contract))
         lines.append(f"| `{name}` | {stub} | {implementation} | {kernels} | {tests} | {codes} |")
     return "\n".join(lines) + "\n"
+
+
+def write_into(readme: Path) -> None:
+    """Replace the table in a README between its markers; the file is written beside and renamed."""
+    begin, end = "<!-- stage table: begin -->\n", "<!-- stage table: end -->"
+    before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
+    beside = readme.with_suffix(".new")
+    beside.write_text(before + begin + stage_table() + end + rest.partition(end)[2], encoding="utf-8")
+    beside.replace(readme)
+
+
+if __name__ == "__main__":
+    write_into(ROOT / "README.md")
