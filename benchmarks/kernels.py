@@ -14,7 +14,7 @@ from statistics import median
 import torch
 
 from dsa_cp.bench.facts import run_facts
-from dsa_cp.kernels.bench_cases import KernelCase, kernel_cases
+from dsa_cp.bench.kernel_cases import KernelCase, kernel_cases
 
 
 def copy_bandwidth() -> float:

@@ -20,7 +20,7 @@ from dsa_contracts.states import BF16, F32, Contiguous, Local, Plain, Raw, Table
 from dsa_contracts.typevars import L, N
 from dsa_cp.local_batch import LocalBatch
 from dsa_cp.models import ModelDims
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 
 
 @dataclass(frozen=True)

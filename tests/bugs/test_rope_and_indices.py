@@ -12,9 +12,9 @@ from dsa_contracts.capabilities import CAPABILITIES
 from dsa_contracts.states import Bf16Row, Packed, Plain, Raw, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.models import MODELS
+from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.stages import apply_rope, rope_quantize
-from dsa_cp.stages.rotation import cos_sin_table
 from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, table_of
 from tests.stages.calls import call, faulty, refusal, refused, valid_args
 

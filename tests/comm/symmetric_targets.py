@@ -12,7 +12,7 @@ from dsa_contracts.formats import RowFormat, fp8_format, index_fp8_format
 from dsa_contracts.states import Local, Packed, Pool, Rotated
 from dsa_cp.comm.distributed import DistributedComm
 from dsa_cp.comm.symmetric import SymmetricComm
-from dsa_cp.comm.symmetric_stages import gather_write_kv, gather_write_kv_and_index
+from dsa_cp.kernels.symmetric_kernels import gather_write_kv, gather_write_kv_and_index
 from dsa_cp.layouts import build_batch, layout_by_name
 
 POISON = 0xA5

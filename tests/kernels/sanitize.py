@@ -8,7 +8,7 @@ import sys
 import torch
 
 from dsa_cp.kernels import custom_ops
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 from tests.kernels.kernel_cases import FORMATS, attend_case, normal
 
 
@@ -33,8 +33,8 @@ def quantize() -> None:
 
 def attend() -> None:
     """Run Triton's attention over every row format and head count class, and what FlashMLA's needs around it."""
-    from dsa_cp.kernels.triton_jit.dequantize_pages import dequantize_pages
-    from dsa_cp.kernels.triton_jit.finish_attend import finish_attend
+    from dsa_cp.triton_jit.dequantize_pages import dequantize_pages
+    from dsa_cp.triton_jit.finish_attend import finish_attend
 
     for name in FORMATS:
         for heads in (4, 40, 64):

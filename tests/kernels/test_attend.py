@@ -92,7 +92,7 @@ def test_flash_mla_agrees_with_float64(rows: int, heads: int, topk: int, row_for
 @pytest.mark.gpu
 @GPU
 def test_pages_are_converted_once_where_rows_gather_more_keys_than_there_are() -> None:
-    from dsa_cp.kernels.triton_jit.attend import pays_to_convert
+    from dsa_cp.triton_jit.attend import pays_to_convert
 
     q, codes = torch.empty(64, 16, 576, dtype=torch.bfloat16), torch.empty(64, 16, 576, dtype=torch.uint8)
     flat, grouped = torch.empty(1, 64, 576, dtype=torch.uint8), torch.empty(1, 64, 656, dtype=torch.uint8)

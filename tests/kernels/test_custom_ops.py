@@ -12,7 +12,7 @@ from dsa_contracts import RopeStyle, unchecked_function
 from dsa_contracts.formats import fp8_format
 from dsa_contracts.states import F32
 from dsa_cp.kernels import custom_ops
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 from tests.kernels.kernel_cases import DEVICES, attend_case, batch_of, bytes_differ, normal, triton_stages
 
 
@@ -83,7 +83,7 @@ def test_in_production_mode_a_stage_is_the_function_that_compiles() -> None:
 
 def test_kernel_sets_import_no_optional_package() -> None:
     lines = (
-        "import sys, dsa_cp.kernels.sets",
+        "import sys, dsa_cp.kernel_sets",
         "print([name for name in ('triton', 'flashinfer', 'flash_mla') if name in sys.modules])",
     )
     done = subprocess.run(

@@ -8,8 +8,8 @@ import torch
 from dsa_contracts import RopeStyle
 from dsa_contracts.errors import PlanError, StageInputError
 from dsa_contracts.states import F32
+from dsa_cp.kernel_sets import KERNEL_SETS, TorchKernels, available_on
 from dsa_cp.kernels import requirements
-from dsa_cp.kernels.sets import KERNEL_SETS, TorchKernels, available_on
 from tests.kernels.kernel_cases import (
     GPU,
     AttendCase,
@@ -33,7 +33,7 @@ def test_flash_mla_refuses_a_cpu() -> None:
         attend_with(flash_mla_stages, attend_case("bf16", 6, 64, 16, "cpu", torch.bfloat16))
     assert str(caught.value) == (
         "PlanError DSA401: flash_mla attend is built for compute capabilities of major 9, 10, not for 0\n"
-        "  try       a kernel set without this limit; `dsa_cp.kernels.sets` lists them"
+        "  try       a kernel set without this limit; `dsa_cp.kernel_sets` lists them"
     )
 
 
@@ -42,7 +42,7 @@ def test_trtllm_gen_refuses_what_is_not_compute_capability_10_0_or_10_3() -> Non
         attend_with(flashinfer_stages, attend_case("bf16", 6, 64, 16, "cpu", torch.bfloat16))
     assert str(caught.value) == (
         "PlanError DSA401: flashinfer trtllm-gen attend is built for compute capability (10, 0), (10, 3), not for cpu\n"
-        "  try       a kernel set without this limit; `dsa_cp.kernels.sets` lists them"
+        "  try       a kernel set without this limit; `dsa_cp.kernel_sets` lists them"
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import RopeStyle
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 from tests.kernels.kernel_cases import (
     DEVICES,
     GPU,

@@ -133,7 +133,7 @@ def test_no_time_is_unknown_and_a_finding(capsys: pytest.CaptureFixture[str]) ->
     assert run("--layout", "zigzag", "--cp-size", "2", "--requests", "1", "--timeout", "1e-9") == 1
     out = capsys.readouterr().out
     assert "rows_have_one_writer   zigzag    2         1          unknown" in out
-    assert "unknown: rows_have_one_writer, zigzag, 2 ranks, 1 request: request 0, after 0.0 s" in out
+    assert "open: rows_have_one_writer, zigzag, 2 ranks, 1 request: request 0, after 0.0 s" in out
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The calls of a layer as the prover knows them: those that a layer makes, and what does not fit is said."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ from dsa_cp.prove.goals import Fact
 from dsa_cp.prove.right import RIGHT
 from dsa_cp.prove.stage_fit import layer_fits, placements_fit
 from dsa_cp.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, INDEXER_STEPS, Step, attend_step, placement_steps
-from dsa_cp.prove.terms import INT_LOGIC
+from dsa_cp.prove.terms import INT_LOGIC, Ask
 from dsa_cp.run import Job, new_pools
 from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
 from dsa_cp.wiring import PLACEMENTS, wire
@@ -122,10 +123,14 @@ def int_cut(layout: Layout) -> Cut:
     return Cut(layout, 2, (5, 3), (0, 2), (6, 3), 4, INT_LOGIC, RIGHT)
 
 
-def numbers() -> Callable[[str, int | None], int]:
+def numbers() -> Ask:
     """Sizes that no batch decides, each another one; the rank is 1."""
-    unused: Iterator[int] = iter(range(1001, 2000))
-    return lambda name, least=None: 1 if name == "cp_rank" else next(unused)
+    unused = count(1001)
+
+    def ask(name: str, least: int | None = None) -> int:
+        return 1 if name == "cp_rank" else next(unused)
+
+    return ask
 
 
 @pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag()], ids=lambda layout: layout.name)

@@ -29,7 +29,7 @@ from dsa_contracts.states import (
 from dsa_contracts.typevars import L
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.layouts import Zigzag, build_batches
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 
 HEADS, RANK, ROPE, INDEX_HEADS, INDEX_DIM, TOPK = 2, 8, 4, 2, 8, 3
 SEED = 7

@@ -7,8 +7,8 @@ from torch import Tensor
 from dsa_contracts import RopeStyle, checking_values, contract_of
 from dsa_contracts.states import Plain, Raw
 from dsa_cp.layouts import Interleave, Zigzag
+from dsa_cp.numerics.rotation import cos_sin_table, rotate
 from dsa_cp.stages import apply_rope
-from dsa_cp.stages.rotation import cos_sin_table, rotate
 from tests.stages.branded import batches, in_sequence, local, normal, table_for, table_of
 from tests.stages.calls import refused, valid_args
 from tests.stages.e4m3 import bf16, float32

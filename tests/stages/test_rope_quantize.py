@@ -8,8 +8,8 @@ from torch import Tensor
 from dsa_contracts import CpBatch, RopeStyle, checking_values, contract_of
 from dsa_contracts.states import Plain, Raw
 from dsa_cp.layouts import Interleave, Zigzag
+from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.stages import rope_quantize
-from dsa_cp.stages.rotation import cos_sin_table
 from tests.stages.branded import HEADS, RANK, ROPE, batches, local, normal, table_for, table_of
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.e4m3 import encode, float32

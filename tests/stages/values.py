@@ -9,7 +9,7 @@ from torch import Tensor
 from dsa_contracts import CpBatch, RopeStyle, states
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.states import Plain, Rotated
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 from tests.stages.branded import HEADS, local, local_index, normal, num_pages, pool_of
 from tests.stages.e4m3 import decode, encode, float32
 

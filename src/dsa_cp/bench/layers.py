@@ -126,9 +126,9 @@ def fastest_stages(comm: Comm) -> tuple[SimpleNamespace, dict[str, str]]:
     """Return the stages of the layer, and where those come from that have more than one implementation."""
     import dsa_cp.kernels.triton_kernels as triton_kernels
     import dsa_cp.stages as references
-    from dsa_cp.comm import symmetric_stages
+    from dsa_cp.kernels import symmetric_kernels
 
-    gather: Any = symmetric_stages if isinstance(comm, SymmetricComm) else references
+    gather: Any = symmetric_kernels if isinstance(comm, SymmetricComm) else references
     attend, name = triton_kernels.attend, "triton"
     if importlib.util.find_spec("flash_mla") is not None:
         from dsa_cp.kernels import flash_mla_kernels

@@ -55,7 +55,7 @@ def _cases() -> Iterator[Case]:
 
 def _rope_quantize() -> Iterator[Case]:
     from dsa_cp.kernels import custom_ops
-    from dsa_cp.stages.rotation import cos_sin_table
+    from dsa_cp.numerics.rotation import cos_sin_table
 
     table = cos_sin_table(max(TOKENS), ROPE, 10000.0).cuda()
     for heads in HEADS:

@@ -97,7 +97,7 @@ def _measure_order(
 
 def make_inputs(cp_size: int, rank: int, rows: int, seed: int) -> TailInputs:
     """Return fresh rows of one rank, and the slots of one request of `cp_size * rows` tokens in shuffled pages."""
-    from dsa_cp.kernels.triton_jit.quantize_rows import quantize_groups
+    from dsa_cp.triton_jit.quantize_rows import quantize_groups
 
     device = torch.device("cuda", torch.cuda.current_device())
     generator = torch.Generator(device).manual_seed(seed * 64 + rank)

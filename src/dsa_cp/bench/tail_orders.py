@@ -64,7 +64,7 @@ Order = Callable[[SymmetricComm, TailInputs, Pools, bool], None]
 
 
 def _write(pool: Tensor, rows: Tensor, loc: Tensor) -> None:
-    from dsa_cp.kernels.triton_jit.write_kv import write_kv
+    from dsa_cp.triton_jit.write_kv import write_kv
 
     write_kv(pool.view(-1, pool.shape[-1]), rows, loc)
 
@@ -95,7 +95,7 @@ def sglang_order(comm: SymmetricComm, given: TailInputs, pools: Pools, with_inde
 
 def vllm_order(comm: SymmetricComm, given: TailInputs, pools: Pools, with_index: bool) -> None:
     """Separate bf16 all-gathers, then a quantising write with rank-major slots."""
-    from dsa_cp.bench.baseline_kernels import quantize_write, quantize_write_index
+    from dsa_cp.triton_jit.vllm_write import quantize_write, quantize_write_index
 
     latent, rope = _gather(given.latent, comm), _gather(given.rope, comm)
     rows = latent.shape[0]

@@ -155,7 +155,7 @@ class SymmetricComm:
             loc_start: where this rank's slots begin.
             nnz_padded: the same on every rank; no rank has more rows.
         """
-        from dsa_cp.comm.symmetric_kernels import push_rows
+        from dsa_cp.triton_jit.symmetric import push_rows
 
         args: list[object] = [loc, loc_start]
         shapes: list[int] = []
@@ -179,7 +179,7 @@ class SymmetricComm:
         Raises:
             ArgumentError: DSA602, the number of ranks is no power of two, which a tile of a kernel needs.
         """
-        from dsa_cp.comm.symmetric_kernels import pull_rows
+        from dsa_cp.triton_jit.symmetric import pull_rows
 
         if self.cp_size & (self.cp_size - 1):
             raise ArgumentError(f"a pull is for 2, 4 or 8 ranks, not {self.cp_size}; pools from new_pools can be pushed to")
@@ -200,7 +200,7 @@ class SymmetricComm:
 
     def meet(self) -> None:
         """Order all that was launched before this, on every rank, before all that is launched after it."""
-        from dsa_cp.comm.symmetric_kernels import meet_ranks
+        from dsa_cp.triton_jit.symmetric import meet_ranks
 
         self._launch(meet_ranks, 1, [], (self.cp_size,))
 

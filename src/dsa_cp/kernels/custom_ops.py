@@ -28,14 +28,14 @@ def rope_quantize(
 ) -> tuple[Tensor, Tensor]:
     """RoPE and e4m3: the bytes of merged q [n, heads, rank + rope] and of packed K rows [n, rank + rope]."""
     require_capability("Triton rope_quantize", q_nope.device, E4M3_CASTS)
-    from dsa_cp.kernels.triton_jit.rope_quantize import rope_quantize as launch
+    from dsa_cp.triton_jit.rope_quantize import rope_quantize as launch
 
     return launch(q_nope, q_rope, k_nope, k_rope, positions, cos_sin_cache, is_neox, scale_q, scale_kv)
 
 
 def write_kv(pool: Tensor, kv: Tensor, loc: Tensor) -> None:
     """Write uint8 [n, row_bytes] rows to slots of uint8 [num_slots, row_bytes], in place; negative: not written."""
-    from dsa_cp.kernels.triton_jit.write_kv import write_kv as launch
+    from dsa_cp.triton_jit.write_kv import write_kv as launch
 
     launch(pool, kv, loc)
 
@@ -43,7 +43,7 @@ def write_kv(pool: Tensor, kv: Tensor, loc: Tensor) -> None:
 def quantize_groups(x: Tensor, kept: Tensor | None, group: int) -> Tensor:
     """Packed rows, uint8: e4m3 codes of bf16 [n, d], one float32 scale for each `group`, the bf16 of `kept`."""
     require_capability("Triton quantize_rows", x.device, E4M3_CASTS)
-    from dsa_cp.kernels.triton_jit.quantize_rows import quantize_groups as launch
+    from dsa_cp.triton_jit.quantize_rows import quantize_groups as launch
 
     return launch(x, kept, group)
 
@@ -64,10 +64,10 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Sparse MLA, as the contract of `attend` says; `rank` and `group` (codes a scale, 0: none) say the row format."""
     require_capability("Triton attend", q.device, (9, 0))
-    from dsa_cp.kernels.triton_jit.attend import attend as launch
-    from dsa_cp.kernels.triton_jit.attend import pays_to_convert
-    from dsa_cp.kernels.triton_jit.dequantize_pages import dequantize_pages
-    from dsa_cp.kernels.triton_jit.slots_of_topk import slots_of_topk
+    from dsa_cp.triton_jit.attend import attend as launch
+    from dsa_cp.triton_jit.attend import pays_to_convert
+    from dsa_cp.triton_jit.dequantize_pages import dequantize_pages
+    from dsa_cp.triton_jit.slots_of_topk import slots_of_topk
 
     page_size, two_bytes = pool.shape[1], torch.bfloat16
     in_place = not pays_to_convert(q, pool, topk_indices.shape[1], page_table.numel(), group, rank)

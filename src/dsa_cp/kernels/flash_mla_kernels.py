@@ -101,8 +101,8 @@ def launch_attend(
     group: int,
 ) -> tuple[Tensor, Tensor]:
     """Launch without checks; arguments and results are those of `custom_ops.attend`."""
-    from dsa_cp.kernels.triton_jit.finish_attend import finish_attend
-    from dsa_cp.kernels.triton_jit.slots_of_topk import slots_of_topk
+    from dsa_cp.triton_jit.finish_attend import finish_attend
+    from dsa_cp.triton_jit.slots_of_topk import slots_of_topk
 
     rows, heads, width = q.shape
     if rows == 0:
@@ -119,7 +119,7 @@ def _keys(pool: Tensor, page_table: Tensor, group: int, *, is_bf16: bool) -> tup
     """Return bf16 [num_keys, width] and whether its rows are slots of the pool (else in the order of the page table)."""
     if is_bf16:
         return pool.view(torch.bfloat16).view(-1, WIDTH), True
-    from dsa_cp.kernels.triton_jit.dequantize_pages import dequantize_pages
+    from dsa_cp.triton_jit.dequantize_pages import dequantize_pages
 
     require_32_bit_slots("flash_mla attend", page_table.numel() * pool.shape[1])
     return dequantize_pages(pool, page_table, RANK, group), False

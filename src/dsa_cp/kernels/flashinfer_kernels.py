@@ -165,8 +165,8 @@ def attend(
     _require_trtllm(q, pool, rank, row_format.name)
     if q.shape[0] == 0:
         return brand(q.new_empty(0, q.shape[1], rank, dtype=dtype)), brand(q.new_empty(0, q.shape[1], dtype=torch.float32))
-    from dsa_cp.kernels.triton_jit.finish_attend import finish_attend
-    from dsa_cp.kernels.triton_jit.slots_of_topk import slots_of_topk
+    from dsa_cp.triton_jit.finish_attend import finish_attend
+    from dsa_cp.triton_jit.slots_of_topk import slots_of_topk
 
     slots, counts = slots_of_topk(topk_indices, causal_lens, request_of_row, page_table, pool.shape[1], is_paged=True)
     packed = torch.bfloat16 if row_format.name == "bf16" else torch.float8_e4m3fn

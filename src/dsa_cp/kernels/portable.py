@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import RopeStyle
-from dsa_cp.stages.grouped_scales import dequantize_groups
-from dsa_cp.stages.grouped_scales import quantize_groups as codes_and_scales
-from dsa_cp.stages.rotation import rotate, to_e4m3
+from dsa_cp.numerics.grouped_scales import dequantize_groups
+from dsa_cp.numerics.grouped_scales import quantize_groups as codes_and_scales
+from dsa_cp.numerics.rotation import rotate, to_e4m3
 
 
 def rope_quantize(

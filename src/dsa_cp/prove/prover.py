@@ -124,4 +124,6 @@ def _look(question: Question, parts: Sequence[Goals], requests: int | None, dead
                 return found
             best = found.counterexample
             found.counterexample = smallest(goal, unknowns, deadline, best) or best
+            if found.counterexample is None:
+                found.open_goal = found.open_goal or goal.about
     return found

@@ -79,7 +79,7 @@ class Result:
         goals: goals that were looked at.
         seconds: how long it took.
         counterexample: where it is refuted.
-        open_goal: what the first goal was about that is neither proven nor refuted.
+        open_goal: what the first goal was about that is neither proven nor refuted with lengths.
     """
 
     obligation: str

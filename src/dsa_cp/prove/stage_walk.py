@@ -211,12 +211,12 @@ def _mark_facts(param: ParamRecord, spec: TensorSpec, value: Value, marks: dict[
     """Yield a false fact for each mark of an argument that is not what the stage takes; the others bind variables."""
     pairs = (("rows", spec.rows, value.rows), ("state", spec.state, value.state), ("dtype", spec.dtype, value.dtype))
     for what, pattern, got in pairs:
-        want = _shown(pattern, marks)
+        shown = _shown(pattern, marks)
         if not unify(pattern, got, marks):
-            yield Fact(f"{param.name}: {what}", mark_text(got), "=", want)
-    want, got = spec.strides, value.strides
-    if isinstance(want, type) and not (isinstance(got, type) and issubclass(got, want)):
-        yield Fact(f"{param.name}: strides", mark_text(got), "=", mark_text(want))
+            yield Fact(f"{param.name}: {what}", mark_text(got), "=", shown)
+    want, strides = spec.strides, value.strides
+    if isinstance(want, type) and not (isinstance(strides, type) and issubclass(strides, want)):
+        yield Fact(f"{param.name}: strides", mark_text(strides), "=", mark_text(want))
     if len(value.sizes) < len([dim for dim in spec.dims if not dim_text(dim).startswith("*")]):
         yield Fact(f"{param.name}: dims", len(value.sizes), "=", len(spec.dims))
 

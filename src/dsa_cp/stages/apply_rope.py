@@ -7,7 +7,7 @@ from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
 from dsa_contracts.dims import CosSinWidth, MaxPosition
 from dsa_contracts.states import BF16, F32, I64, Contiguous, Plain, Raw, Rotated, Table, UnitLast
 from dsa_contracts.typevars import Ds, L, M, R
-from dsa_cp.stages.rotation import rotate
+from dsa_cp.numerics.rotation import rotate
 
 
 @stage(contracts.apply_rope)

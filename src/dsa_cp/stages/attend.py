@@ -34,8 +34,8 @@ from dsa_contracts.states import (
     UnitLast,
 )
 from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
-from dsa_cp.stages.grouped_scales import dequantize_groups
-from dsa_cp.stages.paged_keys import row_blocks, slots_of_request
+from dsa_cp.numerics.grouped_scales import dequantize_groups
+from dsa_cp.numerics.paged_keys import row_blocks, slots_of_request
 from dsa_cp.stages.split_kv import part_of, split_kv
 
 

@@ -8,7 +8,7 @@ from dsa_contracts.dims import IndexHeadDim, RowBytes
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.states import BF16, U8, Contiguous, Packed, Rotated, UnitLast
 from dsa_contracts.typevars import ND, RD, F, L, M, R
-from dsa_cp.stages.grouped_scales import quantize_groups
+from dsa_cp.numerics.grouped_scales import quantize_groups
 
 
 @stage(contracts.pack_index_key)

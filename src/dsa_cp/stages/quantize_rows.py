@@ -8,7 +8,7 @@ from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
 from dsa_contracts.formats import SCALE_GROUP, RowFormat
 from dsa_contracts.states import BF16, E4M3, U8, Contiguous, Fp8Row656, Packed, Plain, Rotated, UnitLast
 from dsa_contracts.typevars import L, M, R
-from dsa_cp.stages.grouped_scales import quantize_groups
+from dsa_cp.numerics.grouped_scales import quantize_groups
 
 
 @stage(contracts.quantize_rows)

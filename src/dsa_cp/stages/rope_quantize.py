@@ -22,7 +22,7 @@ from dsa_contracts.states import (
     UnitLast,
 )
 from dsa_contracts.typevars import L, N
-from dsa_cp.stages.rotation import rotate, to_e4m3
+from dsa_cp.numerics.rotation import rotate, to_e4m3
 
 
 @stage(contracts.rope_quantize)

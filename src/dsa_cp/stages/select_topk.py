@@ -12,8 +12,8 @@ from dsa_contracts.dims import IndexHeadDim, IndexTopk, MaxPages, NumIndexHeads,
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.states import BF16, F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated, UnitLast
 from dsa_contracts.typevars import ND, RD, F, L, N
-from dsa_cp.stages.grouped_scales import dequantize_groups
-from dsa_cp.stages.paged_keys import row_blocks, slots_of_request
+from dsa_cp.numerics.grouped_scales import dequantize_groups
+from dsa_cp.numerics.paged_keys import row_blocks, slots_of_request
 from dsa_cp.stages.split_kv import part_of
 
 

@@ -11,6 +11,8 @@ _LAYERS = (
     ("dsa_contracts", 0),
     ("dsa_cp.layouts", 1),
     ("dsa_cp.comm", 1),
+    ("dsa_cp.numerics", 1),
+    ("dsa_cp.triton_jit", 1),
     ("dsa_cp.kernels", 2),
     ("dsa_cp.stages", 3),
     ("dsa_cp.adapters", 5),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dsa_cp.kernels import custom_ops, flash_mla_kernels, flashinfer_kernels, portable
-from dsa_cp.stages.rotation import cos_sin_table
+from dsa_cp.numerics.rotation import cos_sin_table
 
 RANK, ROPE, WIDTH = 512, 64, 576
 TOPK, PAGE = 2048, 64

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dsa_cp.stages.rotation import to_e4m3
+from dsa_cp.numerics.rotation import to_e4m3
 
 TINY = torch.finfo(torch.float32).tiny
 
@@ -17,10 +17,12 @@ def quantize_groups(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
 
     Returns:
         e4m3 [n, d] codes and float32 [n, d / group] scales: the largest magnitude of the group / 448, or the smallest
-        normal float32 where that is smaller; x is about code * scale.
+        normal float32 where that is smaller; x is about code * scale. The divisor is a tensor: on CUDA a division by a
+        Python number is a product with its reciprocal, one step off for some values.
     """
     wide = x.float().reshape(x.shape[0], x.shape[1] // group, group)
-    scales = (wide.abs().amax(dim=-1) / 448.0).clamp(min=TINY)
+    largest = wide.abs().amax(dim=-1)
+    scales = (largest / largest.new_full((), 448.0)).clamp(min=TINY)
     return to_e4m3(wide / scales[..., None]).flatten(-2), scales
 
 
