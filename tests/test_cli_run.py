@@ -76,6 +76,11 @@ REFUSALS = {
     ("--layers", "0"): "dsa-cp: --layers is 0; it must be at least 1",
     ("--batches", "-1"): "dsa-cp: --batches is -1; it must be at least 0",
     ("--kv-format", "fp4"): "dsa-cp: --kv-format 'fp4' is not known; known are bf16, fp8, fp8_656",
+    ("--device", "tpu"): "dsa-cp: --device 'tpu' is not known; known are cpu, cuda",
+    ("--kernels", "cutlass"): (
+        "dsa-cp: --kernels 'cutlass' is not known; known are torch, triton, flash_mla, flashinfer, trtllm"
+    ),
+    ("--kernels", "triton"): "dsa-cp: --kernels triton with --device cpu: needs compute capability 9.0 and newer, got cpu",
     ("--model", "llama"): "dsa-cp: model 'llama' is not known; known are default, deepseek-v3.2, glm-5, tiny",
     ("--layout", "ring"): (
         "dsa-cp: layout is 'ring'; it must be one of zigzag, interleave, interleave(block=64) with any block, vllm_zigzag"

@@ -41,6 +41,7 @@ class RunSpec:
         seed: seed of the inputs.
         in_processes: whether each rank is a process of its own instead of a thread.
         device: where to run: `cpu`, or `cuda`, where rank r of the processes is on GPU r.
+        kernels: name of the kernel set, see `dsa_cp.kernel_sets`.
     """
 
     model: ModelDims
@@ -50,6 +51,7 @@ class RunSpec:
     seed: int = 0
     in_processes: bool = False
     device: str = "cpu"
+    kernels: str = "torch"
 
     @property
     def is_on_gpus(self) -> bool:
@@ -89,7 +91,7 @@ class CellReport:
 def make_job(spec: RunSpec, layout: Layout, plan: Plan) -> Job:
     """Return the job of one cell."""
     wiring = wire(plan, spec.model, QUANT_SCALE)
-    return Job(spec.model, spec.schedule, layout, wiring, spec.num_layers, spec.seed, spec.device)
+    return Job(spec.model, spec.schedule, layout, wiring, spec.num_layers, spec.seed, spec.device, spec.kernels)
 
 
 def reference_for(spec: RunSpec, plan: Plan, progress: Progress | None = None) -> Reference:

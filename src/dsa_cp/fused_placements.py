@@ -10,7 +10,6 @@ from dsa_contracts.states import BF16, E4M3, U8, Bf16Row, Contiguous, Fp8Row, Fp
 from dsa_contracts.typevars import L, N
 from dsa_cp.inputs import LayerInputs
 from dsa_cp.placements import Setting, rank_major_loc, rotated_q
-from dsa_cp.stages import apply_rope, gather_write_kv, pack_kv, quantize_rows, rope_quantize
 
 
 def rope_quantize_gather_write(
@@ -20,8 +19,9 @@ def rope_quantize_gather_write(
     row_format: RowFormat[Fp8Row, E4M3, E4M3],
 ) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and e4m3 fused on local rows, then the gather into the pools."""
+    ops = setting.kernels
     model, batch = setting.model, setting.batch
-    q, kv = rope_quantize(
+    q, kv = ops.rope_quantize(
         inputs.q_nope,
         inputs.q_rope,
         inputs.k_nope,
@@ -33,7 +33,7 @@ def rope_quantize_gather_write(
         setting.quant_scale_kv,
         batch,
     )
-    gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
+    ops.gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
     return q
 
 
@@ -44,11 +44,12 @@ def rope_gather_write(
     row_format: RowFormat[Bf16Row, BF16, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE on local rows, then the gather of bf16 rows into the pools."""
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = pack_kv(inputs.k_nope, k_rope, row_format, batch)
-    gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
+    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = ops.pack_kv(inputs.k_nope, k_rope, row_format, batch)
+    ops.gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
     return rotated_q(inputs, setting)
 
 
@@ -59,9 +60,10 @@ def rope_quantize_rows_gather_write(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and `fp8_656` on local rows, then the gather of 656 bytes a row into the pools."""
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = quantize_rows(inputs.k_nope, k_rope, row_format, batch)
-    gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
+    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = ops.quantize_rows(inputs.k_nope, k_rope, row_format, batch)
+    ops.gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
     return rotated_q(inputs, setting)

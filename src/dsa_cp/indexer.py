@@ -7,7 +7,6 @@ from dsa_contracts.states import I32, U8, Contiguous, Local, Packed, PerRequest,
 from dsa_contracts.typevars import ND, RD, F, L, N
 from dsa_cp.inputs import LayerInputs
 from dsa_cp.placements import Setting, rank_major_loc
-from dsa_cp.stages import all_gather_kv, apply_rope, pack_index_key, select_topk, write_kv
 
 
 def choose_keys(
@@ -21,14 +20,15 @@ def choose_keys(
 
     Sync: one collective.
     """
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width, style = setting.cos_sin_cache, model.qk_rope_head_dim, model.index_rope_style
-    k_index = apply_rope(inputs.k_index, local.positions, table, width, style, batch)
-    packed = pack_index_key(k_index, row_format, batch)
-    gathered = all_gather_kv(packed, row_format, batch, setting.comm)
-    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
-    return select_topk(
-        apply_rope(inputs.q_index, local.positions, table, width, style, batch),
+    k_index = ops.apply_rope(inputs.k_index, local.positions, table, width, style, batch)
+    packed = ops.pack_index_key(k_index, row_format, batch)
+    gathered = ops.all_gather_kv(packed, row_format, batch, setting.comm)
+    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    return ops.select_topk(
+        ops.apply_rope(inputs.q_index, local.positions, table, width, style, batch),
         inputs.head_weights,
         pool,
         local.causal_lens,

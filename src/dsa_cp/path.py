@@ -10,7 +10,6 @@ from dsa_contracts.typevars import ND, QD, RD, F, L, N
 from dsa_cp.indexer import choose_keys
 from dsa_cp.inputs import LayerInputs
 from dsa_cp.placements import Setting
-from dsa_cp.stages import attend
 from dsa_cp.wiring import IndexMark, Wiring
 
 
@@ -37,11 +36,12 @@ def run_layer(
 
     Sync: two collectives, one for the indexer's rows and one for KV rows.
     """
+    ops = setting.kernels
     batch, local = setting.batch, setting.local
     page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages] = brand(batch.required("page_table", "attend"))
     topk = choose_keys(inputs, setting, pools.index, wiring.index_format, page_table)
     q = wiring.place(inputs, setting, pools.kv, wiring.row_format)
-    out, lse = attend(
+    out, lse = ops.attend(
         q,
         pools.kv,
         topk,

@@ -44,19 +44,9 @@ from dsa_contracts.states import (
 )
 from dsa_contracts.typevars import F, L, N
 from dsa_cp.inputs import LayerInputs
+from dsa_cp.kernel_sets import TorchKernels
 from dsa_cp.local_batch import LocalBatch
 from dsa_cp.models import ModelDims
-from dsa_cp.stages import (
-    all_gather_kv,
-    apply_rope,
-    merge_q,
-    pack_kv,
-    quantize_rows,
-    restore_order,
-    rope_quantize,
-    split_kv,
-    write_kv,
-)
 
 LatentType_contra = TypeVar("LatentType_contra", bound=DType, contravariant=True)
 RopeType_contra = TypeVar("RopeType_contra", bound=DType, contravariant=True)
@@ -75,6 +65,7 @@ class Setting(Generic[L, N]):
         cos_sin_cache: the cos/sin table.
         quant_scale_q: multiplies q before a flat e4m3 cast.
         quant_scale_kv: multiplies K before a flat e4m3 cast.
+        kernels: the implementations of the stages.
     """
 
     model: ModelDims
@@ -84,6 +75,7 @@ class Setting(Generic[L, N]):
     cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]
     quant_scale_q: float = 1.0
     quant_scale_kv: float = 1.0
+    kernels: type[TorchKernels] = TorchKernels
 
 
 class Placement(Protocol[F, LatentType_contra, RopeType_contra, QueryType_co]):
@@ -113,10 +105,11 @@ def rotated_q(
     inputs: LayerInputs[L, N], setting: Setting[L, N]
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """Return merged bf16 queries, rotated by this rank's positions."""
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    q_rope = apply_rope(inputs.q_rope, local.positions, table, width, model.rope_style, batch)
-    return merge_q(inputs.q_nope, q_rope, batch)
+    q_rope = ops.apply_rope(inputs.q_rope, local.positions, table, width, model.rope_style, batch)
+    return ops.merge_q(inputs.q_nope, q_rope, batch)
 
 
 def rope_quantize_gather(
@@ -126,8 +119,9 @@ def rope_quantize_gather(
     row_format: RowFormat[Fp8Row, E4M3, E4M3],
 ) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and e4m3 fused on local rows, then the gather: the order since sgl-project/sglang#29161."""
+    ops = setting.kernels
     model, batch = setting.model, setting.batch
-    q, kv = rope_quantize(
+    q, kv = ops.rope_quantize(
         inputs.q_nope,
         inputs.q_rope,
         inputs.k_nope,
@@ -139,8 +133,8 @@ def rope_quantize_gather(
         setting.quant_scale_kv,
         batch,
     )
-    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
-    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
+    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return q
 
 
@@ -151,12 +145,13 @@ def rope_gather(
     row_format: RowFormat[Bf16Row, BF16, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE on local rows, then the gather of bf16 rows."""
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = pack_kv(inputs.k_nope, k_rope, row_format, batch)
-    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
-    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = ops.pack_kv(inputs.k_nope, k_rope, row_format, batch)
+    gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
+    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)
 
 
@@ -167,13 +162,14 @@ def gather_rope(
     row_format: RowFormat[Bf16Row, BF16, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at three more passes over all rows."""
+    ops = setting.kernels
     model, batch = setting.model, setting.batch
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    raw = pack_kv(inputs.k_nope, inputs.k_rope, row_format, batch)
-    restored = restore_order(all_gather_kv(raw, row_format, batch, setting.comm), batch)
-    k_nope, k_rope = split_kv(restored, row_format, PackedRowStride, batch)
-    rotated = apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
-    write_kv(pool, pack_kv(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
+    raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, row_format, batch)
+    restored = ops.restore_order(ops.all_gather_kv(raw, row_format, batch, setting.comm), batch)
+    k_nope, k_rope = ops.split_kv(restored, row_format, PackedRowStride, batch)
+    rotated = ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
+    ops.write_kv(pool, ops.pack_kv(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)
 
 
@@ -184,12 +180,13 @@ def rope_quantize_rows_gather(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and `fp8_656` on local rows, then the gather: 656 bytes a row on the wire instead of 1152."""
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = quantize_rows(inputs.k_nope, k_rope, row_format, batch)
-    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
-    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = ops.quantize_rows(inputs.k_nope, k_rope, row_format, batch)
+    gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
+    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)
 
 
@@ -200,14 +197,15 @@ def rope_gather_quantize_rows(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE, the gather of bf16 rows, then `fp8_656` of all rows on every rank: vLLM 0.33's order."""
+    ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
     wire = bf16_format(model.kv_lora_rank, width)
-    k_rope = apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = pack_kv(inputs.k_nope, k_rope, wire, batch)
-    gathered = all_gather_kv(kv, wire, batch, setting.comm)
-    k_nope, rotated = split_kv(gathered, wire, PackedRowStride, batch)
-    write_kv(pool, quantize_rows(k_nope, rotated, row_format, batch), rank_major_loc(batch), row_format, batch)
+    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
+    kv = ops.pack_kv(inputs.k_nope, k_rope, wire, batch)
+    gathered = ops.all_gather_kv(kv, wire, batch, setting.comm)
+    k_nope, rotated = ops.split_kv(gathered, wire, PackedRowStride, batch)
+    ops.write_kv(pool, ops.quantize_rows(k_nope, rotated, row_format, batch), rank_major_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)
 
 
@@ -218,12 +216,13 @@ def gather_rope_quantize_rows(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """The gather of raw bf16 rows, RoPE with the positions of all ranks, then `fp8_656`: legal, and the dearest."""
+    ops = setting.kernels
     model, batch = setting.model, setting.batch
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
     wire = bf16_format(model.kv_lora_rank, width)
-    raw = pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
-    restored = restore_order(all_gather_kv(raw, wire, batch, setting.comm), batch)
-    k_nope, k_rope = split_kv(restored, wire, PackedRowStride, batch)
-    rotated = apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
-    write_kv(pool, quantize_rows(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
+    raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
+    restored = ops.restore_order(ops.all_gather_kv(raw, wire, batch, setting.comm), batch)
+    k_nope, k_rope = ops.split_kv(restored, wire, PackedRowStride, batch)
+    rotated = ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
+    ops.write_kv(pool, ops.quantize_rows(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)

@@ -10,6 +10,7 @@ from torch import Tensor
 from dsa_contracts import Comm, CpBatch, Layout, declare_lasting
 from dsa_contracts.states import Packed, Pool, Rotated
 from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
+from dsa_cp.kernel_sets import KERNEL_SETS
 from dsa_cp.layouts import build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch
 from dsa_cp.models import ModelDims
@@ -34,6 +35,7 @@ class Job:
         num_layers: layers to run.
         seed: seed of the inputs.
         device: where to run.
+        kernels: name of the kernel set, see `dsa_cp.kernel_sets`.
         make_local: makes the index tensors of a rank's rows; another function than the default is a breakage.
     """
 
@@ -44,6 +46,7 @@ class Job:
     num_layers: int
     seed: int
     device: str = "cpu"
+    kernels: str = "torch"
     make_local: Callable[[CpBatch[Any]], LocalBatch[Any, Any]] = local_batch
 
 
@@ -121,7 +124,7 @@ def run_rank(comm: Comm, job: Job, progress: Progress | None = None) -> RankResu
         for layer in range(job.num_layers):
             view = batch.at_layer(layer)
             scale = job.wiring.quant_scale
-            setting = Setting(job.model, view, local, comm, table, scale, scale)
+            setting = Setting(job.model, view, local, comm, table, scale, scale, KERNEL_SETS[job.kernels])
             drawn = draw(job.model, batch.nnz, job.seed, planned.index, layer, torch.device(job.device))
             inputs = shard_inputs(drawn, job.model, local, view)
             outs.append(run_layer(inputs, setting, pools[layer], job.wiring).out)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dsa_contracts import Comm
-from dsa_cp import fused_placements, placements
 from dsa_cp.comm import run_ranks
 from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
+from dsa_cp.kernel_sets import TorchKernels
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.local_batch import local_batch
 from dsa_cp.models import MODELS
@@ -62,8 +62,8 @@ def test_the_search_finds_these_sequences_and_no_other_in_every_layout(layout: t
     assert {(path.row_format, path.name): path.stages for path in legal_paths(layout)} == EXPECTED
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let the placements' modules record the stages that they call, and return the record."""
+def recording_kernels() -> tuple[type[TorchKernels], list[str]]:
+    """Return a kernel set whose stages record that they are called, and the record."""
     calls: list[str] = []
 
     def recording(name: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -74,16 +74,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return record
 
-    for module in (placements, fused_placements):
-        for contract in stage_contracts():
-            if hasattr(module, contract.name):
-                monkeypatch.setattr(module, contract.name, recording(contract.name, getattr(module, contract.name)))
-    return calls
+    names = [contract.name for contract in stage_contracts()]
+    members = {name: staticmethod(recording(name, getattr(TorchKernels, name))) for name in names}
+    return type("RecordingKernels", (TorchKernels,), members), calls
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)
-def test_each_placement_function_calls_the_stages_of_the_path_of_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, path = recorded(monkeypatch), path_named(name, Interleave)
+def test_each_placement_function_calls_the_stages_of_the_path_of_its_name(name: str) -> None:
+    (kernels, calls), path = recording_kernels(), path_named(name, Interleave)
     plan = make_plan("torch_reference", path.row_format, placement=name)
     job = Job(MODEL, SCHEDULE, Interleave(), wire(plan, MODEL), 1, 0)
 
@@ -91,7 +89,9 @@ def test_each_placement_function_calls_the_stages_of_the_path_of_its_name(name: 
         batch = build_batch(Interleave(), 1, 0, (5,), out_cache_loc=torch.arange(64, 69)).at_layer(0)
         MODEL.bind(batch)
         local = local_batch(batch)
-        setting: Setting[Any, Any] = Setting(MODEL, batch, local, comm, cos_sin_cache(MODEL, 8, batch.device))
+        setting: Setting[Any, Any] = Setting(
+            MODEL, batch, local, comm, cos_sin_cache(MODEL, 8, batch.device), kernels=kernels
+        )
         inputs = shard_inputs(draw(MODEL, 5, 0, 0, 0, batch.device), MODEL, local, batch)
         job.wiring.place(inputs, setting, new_pools(job, 0).kv, job.wiring.row_format)
 

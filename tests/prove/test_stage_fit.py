@@ -17,6 +17,7 @@ from dsa_contracts.states import Bf16Row, Fp8Row, PackedRowStride
 from dsa_cp import fused_placements, indexer, local_batch, path, placements
 from dsa_cp.comm import run_ranks
 from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
+from dsa_cp.kernel_sets import TorchKernels
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.models import MODELS
 from dsa_cp.placements import Setting
@@ -71,11 +72,13 @@ def recorder(function: Callable[..., Any], calls: list[Call]) -> Callable[..., A
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """The stage calls of rank 0, in order."""
     found: list[Call] = []
-    modules: list[ModuleType] = [local_batch, indexer, placements, fused_placements, path]
-    for module in modules:
-        for name, value in list(vars(module).items()):
-            if callable(value) and getattr(value, "__module__", "").startswith("dsa_cp.stages."):
-                monkeypatch.setattr(module, name, recorder(value, found))
+    owners: tuple[ModuleType | type, ...] = (local_batch, indexer, placements, fused_placements, path, TorchKernels)
+    for owner in owners:
+        for name, value in list(vars(owner).items()):
+            stage = getattr(value, "__func__", value)
+            if callable(stage) and getattr(stage, "__module__", "").startswith("dsa_cp.stages."):
+                recorded = recorder(stage, found)
+                monkeypatch.setattr(owner, name, recorded if stage is value else staticmethod(recorded))
     return found
 
 

@@ -111,6 +111,4 @@ def _print(results: "list[Result]", layouts: list[Layout], variant: "Variant | N
             print_line("\n" + counterexample_text(result, result.counterexample, variant))
     for result in results:
         if result.open_goal:
-            print_line(
-                f"unknown: {result.obligation}, {batch_text(result)}: {result.open_goal}, after {result.seconds:.1f} s"
-            )
+            print_line(f"open: {result.obligation}, {batch_text(result)}: {result.open_goal}, after {result.seconds:.1f} s")

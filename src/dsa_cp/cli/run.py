@@ -13,6 +13,7 @@ from dsa_cp.breakages import BREAKAGES, breakage_by_name
 from dsa_cp.cells import CellReport, RunSpec, run_cells
 from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
 from dsa_cp.compare import OUTPUT_BOUND
+from dsa_cp.kernel_sets import KERNEL_SETS, available_on
 from dsa_cp.layouts import layout_by_name
 from dsa_cp.models import model_by_name
 from dsa_cp.schedule import build_schedule
@@ -48,6 +49,7 @@ def command(
     kv_format: Annotated[list[str] | None, typer.Option(help="bf16, fp8, fp8_656.")] = None,
     ranks: Annotated[Ranks, typer.Option(help="Ranks as threads of this process, or as processes.")] = Ranks.THREAD,
     device: Annotated[str, typer.Option(help="cpu, or cuda: with processes, a GPU a rank.")] = "cpu",
+    kernels: Annotated[str, typer.Option(help="Implementations of the stages: torch, triton, flash_mla, ...")] = "torch",
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
     break_: Annotated[str, typer.Option("--break", help="Run a known wrong order instead; 'list' names them.")] = "",
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -56,13 +58,8 @@ def command(
     if break_ == "list":
         return _list_breakages(as_json=json)
     breakage = breakage_by_name(break_) if break_ else None
-    _known_device(device)
-    _at_least("--cp-size", cp_size, 1)
-    _at_least("--layers", layers, 1)
-    _at_least("--batches", batches, 0)
-    _at_least("--requests", requests, 0)
-    if cp_size > MAX_SIMULATED:
-        raise ArgumentError(f"--cp-size is {cp_size}; this machine runs up to {MAX_SIMULATED} ranks")
+    _known_device(device, kernels)
+    _check_counts(cp_size, layers, batches, requests)
     dims = model_by_name(model)
     layouts = tuple(layout_by_name(name) for name in layout or ["zigzag", "interleave"])
     formats = tuple(kv_format or ["bf16", "fp8"])
@@ -70,7 +67,7 @@ def command(
     found = read_trace(trace, requests or None) if trace else default_trace()[: requests or None]
     chosen = batches or None
     schedule = build_schedule(found, chunk_tokens=chunk_tokens, page_size=page_size, max_batches=chosen, seed=seed)
-    spec = RunSpec(dims, schedule, cp_size, layers, seed, in_processes=ranks is Ranks.PROCESS, device=device)
+    spec = RunSpec(dims, schedule, cp_size, layers, seed, ranks is Ranks.PROCESS, device, kernels)
     if breakage is not None:
         return _report_breakages([run_breakage(spec, each, breakage) for each in layouts], as_json=json)
     reports = []
@@ -90,12 +87,27 @@ def _at_least(flag: str, value: int, least: int) -> None:
         raise ArgumentError(f"{flag} is {value}; it must be at least {least}")
 
 
-def _known_device(device: str) -> None:
-    """Raise ArgumentError DSA602 where a device is not known or not there."""
+def _check_counts(cp_size: int, layers: int, batches: int, requests: int) -> None:
+    """Raise ArgumentError DSA602 where a number is too small, or too many ranks are asked for."""
+    _at_least("--cp-size", cp_size, 1)
+    _at_least("--layers", layers, 1)
+    _at_least("--batches", batches, 0)
+    _at_least("--requests", requests, 0)
+    if cp_size > MAX_SIMULATED:
+        raise ArgumentError(f"--cp-size is {cp_size}; this machine runs up to {MAX_SIMULATED} ranks")
+
+
+def _known_device(device: str, kernels: str) -> None:
+    """Raise ArgumentError DSA602 where a device or a kernel set is not known, or not there."""
     if device not in ("cpu", "cuda"):
         raise ArgumentError(f"--device {device!r} is not known; known are cpu, cuda")
+    if kernels not in KERNEL_SETS:
+        raise ArgumentError(f"--kernels {kernels!r} is not known; known are {', '.join(KERNEL_SETS)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ArgumentError("--device cuda: this machine has no CUDA device")
+    reason = available_on(torch.device(device))[kernels]
+    if reason:
+        raise ArgumentError(f"--kernels {kernels} with --device {device}: {reason}")
 
 
 def _known_formats(formats: tuple[str, ...]) -> None:
