@@ -49,16 +49,24 @@ class Kind:
 
 
 class Brand:
-    """A tensor's state: a `Kind`, and the batch and the layer that it was made for."""
+    """A tensor's state: a `Kind`, and the batch and the layer that it was made for. Each tensor object has one of its own.
 
-    __slots__ = ("batch_token", "key", "kind", "layer")
+    It also remembers the tensor's metadata key, for as long as the tensor's version counter stands still: every in-place
+    operation moves that counter, those that change shape or strides included. Assigning to `.data` does not.
+    """
 
-    def __init__(self, kind: Kind, batch_token: object, layer: int | None) -> None:
+    __slots__ = ("batch_token", "key", "kind", "layer", "metadata", "version")
+
+    def __init__(
+        self, kind: Kind, batch_token: object, layer: int | None, metadata: object = None, version: int = -1
+    ) -> None:
         """Keep the parts; `layer` None means that the tensor serves every layer of its batch."""
         self.kind = kind
         self.key = kind.key
         self.batch_token = batch_token
         self.layer = layer
+        self.metadata = metadata
+        self.version = version
 
     def describe(self) -> str:
         """Return the brand in one line."""
@@ -81,8 +89,9 @@ def states_rows(tensor: Tensor) -> bool:
 
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:
-    """Put a brand on a tensor object, or take it off."""
-    setattr(tensor, ATTRIBUTE, brand)
+    """Put a copy of a brand on a tensor object, or take its brand off."""
+    own = None if brand is None else Brand(brand.kind, brand.batch_token, brand.layer)
+    setattr(tensor, ATTRIBUTE, own)
 
 
 def brand(tensor: Tensor) -> T:  # type: ignore[type-var]

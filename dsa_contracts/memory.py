@@ -7,7 +7,6 @@ from dsa_contracts.batch import CpBatch
 from dsa_contracts.brands import Kind
 from dsa_contracts.checks import Passed
 from dsa_contracts.layout import Layout
-from dsa_contracts.signatures import output_signature
 
 MEMORY_LIMIT = 1024
 """Signatures that one stage remembers; past it the oldest is forgotten."""
@@ -36,20 +35,20 @@ class Remembered:
         self.unknown = passed.unknown
         self.outputs: set[tuple[object, ...]] = set()
 
-    def has_returned(self, results: tuple[object, ...]) -> bool:
+    def has_returned(self, seen: tuple[object, ...]) -> bool:
         """Whether results with this signature have passed; those that cannot be hashed are checked each time."""
         try:
-            return output_signature(results) in self.outputs
+            return seen in self.outputs
         except TypeError:
             return False
 
-    def add_results(self, results: tuple[object, ...], bindings: tuple[tuple[str, int, str], ...]) -> None:
+    def add_results(self, seen: tuple[object, ...], bindings: tuple[tuple[str, int, str], ...]) -> None:
         """Remember the signature of results that passed, and the dims that they have."""
         self.bindings += tuple(binding for binding in bindings if binding not in self.bindings)
         if len(self.outputs) >= OUTPUT_LIMIT:
             self.outputs.clear()
         with contextlib.suppress(TypeError):
-            self.outputs.add(output_signature(results))
+            self.outputs.add(seen)
 
 
 class Memory:

@@ -44,6 +44,34 @@ def places_of(contract: StageContract) -> Places:
     return Places(batch, comm, tensors, others, offsets)
 
 
+_METADATA: dict[tuple[object, ...], object] = {}
+
+METADATA_LIMIT = 8192
+"""Metadata that have a key; past it all are forgotten, and calls are checked anew."""
+
+
+def metadata_key(tensor: Tensor) -> object:
+    """Return one object for all tensors with this shape, these strides, dtype and device; its hash is its identity."""
+    facts = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    try:
+        found = _METADATA.get(facts)
+    except TypeError:
+        return facts  # sizes that are symbols
+    if found is None:
+        if len(_METADATA) >= METADATA_LIMIT:
+            _METADATA.clear()
+        found = _METADATA.setdefault(facts, object())
+    return found
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return a tensor's version counter, -1 for inference tensors, which have none."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return -1
+
+
 def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Places) -> tuple[object, ...]:
     """Return the signature of a call's arguments as one value, hashable where all arguments are.
 
@@ -54,19 +82,21 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
     parts: list[object] = [batch.signature, layer is None]
     for at in places.tensors:
         arg = args[at]
-        if isinstance(arg, Tensor):
-            brand = getattr(arg, ATTRIBUTE, None)
-            if brand is None:
-                key = None
-            elif (brand.batch_token is token or brand.batch_token is None) and (
-                brand.layer is layer or brand.layer is None or layer is None or brand.layer == layer
-            ):
-                key = brand.key
-            else:
-                key = object()  # stale: equal to no key that is remembered
-            parts += (arg.shape, arg.stride(), arg.dtype, arg.device, key)
-        else:
+        if not isinstance(arg, Tensor):
             parts += (type(arg), arg)
+            continue
+        brand = getattr(arg, ATTRIBUTE, None)
+        if brand is None:
+            parts += (metadata_key(arg), None)
+            continue
+        version = version_of(arg)
+        if brand.version != version or version < 0:
+            brand.metadata, brand.version = metadata_key(arg), version
+        is_fresh = brand.batch_token is token or brand.batch_token is None
+        if is_fresh and (brand.layer is layer or brand.layer is None or layer is None or brand.layer == layer):
+            parts += (brand.metadata, brand.key)
+        else:
+            parts.append(object())  # stale: equal to nothing that is remembered
     for at in places.others:
         arg = args[at]
         parts += (type(arg), arg)
@@ -80,11 +110,5 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
 
 
 def output_signature(results: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the signature of a call's return values."""
-    parts: list[object] = []
-    for result in results:
-        if isinstance(result, Tensor):
-            parts += (result.shape, result.stride(), result.dtype, result.device)
-        else:
-            parts += (type(result), result)
-    return tuple(parts)
+    """Return the signature of a call's return values: the metadata key of a tensor, type and value of anything else."""
+    return tuple([metadata_key(one) if isinstance(one, Tensor) else (type(one), one) for one in results])

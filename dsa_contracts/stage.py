@@ -22,7 +22,7 @@ from dsa_contracts.layout import Layout
 from dsa_contracts.memory import Memory, Remembered
 from dsa_contracts.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.records import StageContract, contract_of, register_implementation
-from dsa_contracts.signatures import call_signature, places_of
+from dsa_contracts.signatures import call_signature, output_signature, places_of, version_of
 from dsa_contracts.tensors import describe_tensor
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -134,11 +134,15 @@ class _Checked:
             self._agree(args, batch)
         result = self.function(*args)
         results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
-        if reads_values or not found.has_returned(results):
-            checked += self._check_results(args, results, batch, found, reads_values=reads_values)
+        seen = output_signature(results)
+        if reads_values or not found.has_returned(seen):
+            passed = self._check_results(args, results, batch, found, reads_values=reads_values)
+            found.add_results(seen, passed.bindings)
+            checked += passed.checked
         for at, kind in found.kinds:
-            if results[at] is not None:
-                setattr(results[at], ATTRIBUTE, Brand(kind, batch.token, batch.layer))
+            tensor = results[at]
+            if isinstance(tensor, Tensor):
+                setattr(tensor, ATTRIBUTE, Brand(kind, batch.token, batch.layer, seen[at], version_of(tensor)))
         if found not in batch.dims.applied:
             self.memory.keep(key, found, batch)
         batch.log.add(self.contract.name, checked=checked, unknown=found.unknown)
@@ -186,8 +190,8 @@ class _Checked:
         found: Remembered,
         *,
         reads_values: bool,
-    ) -> int:
-        """Check return values against the contract under what the arguments have bound."""
+    ) -> Passed:
+        """Check return values against the contract under what the arguments have bound; return what they bind."""
         contract = self.contract
         _refuse_other_objects(contract, args, results, batch)
         passed = Passed(dict(found.passed.variables), dict(found.passed.dims))
@@ -197,8 +201,7 @@ class _Checked:
         passed.checked += check_invariants(contract, contract.ensures, values, batch, reads_data=False, is_output=True)
         if reads_values:
             passed.checked += check_invariants(contract, contract.ensures, values, batch, reads_data=True, is_output=True)
-        found.add_results(results, passed.bindings)
-        return passed.checked
+        return passed
 
 
 def _refuse_other_objects(

@@ -4,6 +4,7 @@ Each set overrides what it does better and inherits the rest, so that a set is c
 GPU and of the model is refused with a code when a stage runs; `available_on` says what can run on a device.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -71,6 +72,22 @@ KERNEL_SETS: dict[str, type[TorchKernels]] = {
     "flashinfer": FlashinferKernels,
     "trtllm": TrtllmKernels,
 }
+
+
+def observed(kernels: type[TorchKernels], observe: Callable[[str, tuple[object, ...], object], None]) -> type[TorchKernels]:
+    """Return a kernel set that does what `kernels` does and tells each call: the stage's name, arguments and result."""
+
+    def telling(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def tell(*args: object) -> object:
+            result = function(*args)
+            observe(name, args, result)
+            return result
+
+        return tell
+
+    names = [name for name in stages.__all__ if hasattr(kernels, name)]
+    members = {name: staticmethod(telling(name, getattr(kernels, name))) for name in names}
+    return type(f"Observed{kernels.__name__}", (kernels,), members)
 
 
 def available_on(device: torch.device) -> dict[str, str]:

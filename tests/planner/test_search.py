@@ -1,7 +1,5 @@
 """The search reads the stages' contracts, and what it finds are exactly the placement functions."""
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ import torch
 from dsa_contracts import Comm
 from dsa_cp.comm import run_ranks
 from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
-from dsa_cp.kernel_sets import TorchKernels
+from dsa_cp.kernel_sets import TorchKernels, observed
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.local_batch import local_batch
 from dsa_cp.models import MODELS
@@ -62,26 +60,10 @@ def test_the_search_finds_these_sequences_and_no_other_in_every_layout(layout: t
     assert {(path.row_format, path.name): path.stages for path in legal_paths(layout)} == EXPECTED
 
 
-def recording_kernels() -> tuple[type[TorchKernels], list[str]]:
-    """Return a kernel set whose stages record that they are called, and the record."""
-    calls: list[str] = []
-
-    def recording(name: str, function: Callable[..., object]) -> Callable[..., object]:
-        @wraps(function)
-        def record(*args: object, **kwargs: object) -> object:
-            calls.append(name)
-            return function(*args, **kwargs)
-
-        return record
-
-    names = [contract.name for contract in stage_contracts()]
-    members = {name: staticmethod(recording(name, getattr(TorchKernels, name))) for name in names}
-    return type("RecordingKernels", (TorchKernels,), members), calls
-
-
 @pytest.mark.parametrize("name", PLACEMENTS)
 def test_each_placement_function_calls_the_stages_of_the_path_of_its_name(name: str) -> None:
-    (kernels, calls), path = recording_kernels(), path_named(name, Interleave)
+    calls: list[str] = []
+    kernels, path = observed(TorchKernels, lambda stage, args, result: calls.append(stage)), path_named(name, Interleave)
     plan = make_plan("torch_reference", path.row_format, placement=name)
     job = Job(MODEL, SCHEDULE, Interleave(), wire(plan, MODEL), 1, 0)
 

@@ -3,11 +3,12 @@
 Calls are recorded from a run of a small model, so that arguments, brands and batches are those of the path.
 """
 
-import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args, get_origin
+from unittest.mock import patch
 
 import beartype
 import jaxtyping
@@ -17,18 +18,17 @@ from torch import Tensor
 import dsa_cp.stages as stages
 from dsa_contracts import Comm, Mode, contract_of, stage
 from dsa_contracts.records import StageContract, resolve_hints
+from dsa_cp import local_batch
 from dsa_cp.bench.measure import Timing, time_host
 from dsa_cp.cells import BACKENDS, RunSpec, make_job
 from dsa_cp.comm import SimulatedGroup, run_ranks
+from dsa_cp.kernel_sets import KERNEL_SETS, TorchKernels, observed
 from dsa_cp.layouts import Zigzag
 from dsa_cp.models import MODELS
 from dsa_cp.planner import make_plan
 from dsa_cp.run import run_rank
 from dsa_cp.schedule import build_schedule
 from dsa_cp.trace import TraceRequest
-
-CALLERS = ("dsa_cp.placements", "dsa_cp.fused_placements", "dsa_cp.indexer", "dsa_cp.path", "dsa_cp.local_batch")
-"""Modules that call stages by a name of their own."""
 
 WAYS = ("remembered", "hand-written asserts", "jaxtyping + beartype", "jaxtyping + typeguard")
 FEW_CALLS = 100
@@ -64,33 +64,19 @@ def record_calls(kv_formats: tuple[str, ...] = ("fp8", "bf16", "fp8_656")) -> di
 
 @contextmanager
 def _recording(found: dict[str, RecordedCall]) -> Iterator[None]:
-    """Let every caller of a stage call a function that also notes the call."""
-    modules = [importlib.import_module(name) for name in CALLERS]
-    replaced = []
-    for name in stages.__all__:
-        function: Callable[..., Any] = getattr(stages, name)
-        for module in modules:
-            if getattr(module, name, None) is function:
-                replaced.append((module, name, function))
-                setattr(module, name, _noting(found, function))
-    try:
+    """Let the path note the last call of every stage; the two that make a batch's index tensors are called by name."""
+    with ExitStack() as replaced:
+        replaced.enter_context(patch.dict(KERNEL_SETS, {"torch": observed(TorchKernels, partial(_note, found))}))
+        for name in ("rebuild_positions", "reorder_causal_lens"):
+            function: Callable[..., Any] = getattr(observed(TorchKernels, partial(_note, found)), name)
+            replaced.enter_context(patch.object(local_batch, name, function))
         yield
-    finally:
-        for module, name, function in replaced:
-            setattr(module, name, function)
 
 
-def _noting(found: dict[str, RecordedCall], function: Callable[..., Any]) -> Callable[..., Any]:
-    contract = contract_of(function)
-
-    def noting(*args: Any) -> Any:
-        result = function(*args)
-        # The group of the run has ended when its calls are made again; a group of one rank waits for nobody.
-        again = tuple(SimulatedGroup(1).comm(0) if isinstance(arg, Comm) else arg for arg in args)
-        found[contract.name] = RecordedCall(contract, again, result)
-        return result
-
-    return noting
+def _note(found: dict[str, RecordedCall], name: str, args: tuple[object, ...], result: object) -> None:
+    # The group of the run has ended when its calls are made again; a group of one rank waits for nobody.
+    again = tuple(SimulatedGroup(1).comm(0) if isinstance(arg, Comm) else arg for arg in args)
+    found[name] = RecordedCall(contract_of(getattr(stages, name)), again, result)
 
 
 def empty_body(call: RecordedCall) -> Callable[..., Any]:
