@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsa_contracts.batch_facts import check_lens, check_ranks
 from dsa_contracts.bound_dims import BoundDims, CheckLog
-from dsa_contracts.brands import Brand, Kind, layout_text, set_brand, substitute
+from dsa_contracts.brands import Kind, layout_text, make_brand, set_brand, substitute
 from dsa_contracts.dims import MaxPages, Nnz, NnzGathered, NnzLocal, NnzPadded, NumRequests
 from dsa_contracts.errors import BatchError
 from dsa_contracts.states import I32, I64, Contiguous, Global, Local, PerRequest, Plain, RankMajor, Sequence
@@ -132,7 +132,7 @@ class CpBatch(Generic[L]):
         rows = substitute(spec.rows, {"L": type(self.layout)})
         kind = Kind(rows, spec.state, layout_text(rows, self.layout.name), f"batch.{name}")
         own = tensor.view_as(tensor)
-        set_brand(own, Brand(kind, self.token, None))
+        set_brand(own, make_brand(kind, self.token, None))
         object.__setattr__(self, name, own)
 
     @cached_property

@@ -49,7 +49,7 @@ class CheckLog:
     checked: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
 
-    def add(self, stage: str, *, checked: int, unknown: int) -> None:
+    def add(self, stage: str, checked: int, unknown: int) -> None:
         """Count one call of a stage: how many facts were compared anew, and how many tensors carried no brand."""
         self.calls[stage] = self.calls.get(stage, 0) + 1
         if checked:

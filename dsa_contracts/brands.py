@@ -7,7 +7,7 @@ tensor is unknown, which is counted and not an error.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args, get_origin
 
 from torch import Tensor
 
@@ -48,25 +48,27 @@ class Kind:
         return _KEYS.setdefault((self.rows, self.state, self.layout), object())
 
 
-class Brand:
+class Brand(NamedTuple):
     """A tensor's state: a `Kind`, and the batch and the layer that it was made for. Each tensor object has one of its own.
 
     It also remembers the tensor's metadata key, for as long as the tensor's version counter stands still: every in-place
     operation moves that counter, those that change shape or strides included. Assigning to `.data` does not.
+
+    Attributes:
+        kind: rows, state, layout and producer.
+        key: `kind.key`.
+        batch_token: the batch's token; None for a tensor that outlives batches.
+        layer: the layer; None for a tensor that serves every layer of its batch.
+        metadata: key of shape, strides, dtype and device, as of `version`.
+        version: the tensor's version counter when `metadata` was read, -1 where it was not.
     """
 
-    __slots__ = ("batch_token", "key", "kind", "layer", "metadata", "version")
-
-    def __init__(
-        self, kind: Kind, batch_token: object, layer: int | None, metadata: object = None, version: int = -1
-    ) -> None:
-        """Keep the parts; `layer` None means that the tensor serves every layer of its batch."""
-        self.kind = kind
-        self.key = kind.key
-        self.batch_token = batch_token
-        self.layer = layer
-        self.metadata = metadata
-        self.version = version
+    kind: Kind
+    key: object
+    batch_token: object
+    layer: int | None
+    metadata: object = None
+    version: int = -1
 
     def describe(self) -> str:
         """Return the brand in one line."""
@@ -90,8 +92,13 @@ def states_rows(tensor: Tensor) -> bool:
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:
     """Put a copy of a brand on a tensor object, or take its brand off."""
-    own = None if brand is None else Brand(brand.kind, brand.batch_token, brand.layer)
+    own = None if brand is None else brand._replace(metadata=None, version=-1)
     setattr(tensor, ATTRIBUTE, own)
+
+
+def make_brand(kind: Kind, batch_token: object, layer: int | None) -> Brand:
+    """Return a brand that remembers no metadata yet."""
+    return Brand(kind, kind.key, batch_token, layer)
 
 
 def brand(tensor: Tensor) -> T:  # type: ignore[type-var]
@@ -115,13 +122,13 @@ def declare(tensor: Tensor, rows: object, state: object, batch: "CpBatch[L]", pr
     bound: dict[str, object] = {"L": type(batch.layout)}
     concrete = substitute(rows, bound)
     kind = Kind(concrete, substitute(state, bound), layout_text(concrete, batch.layout.name), producer)
-    set_brand(tensor, Brand(kind, batch.token, batch.layer))
+    set_brand(tensor, make_brand(kind, batch.token, batch.layer))
     return tensor  # type: ignore[return-value]
 
 
 def declare_lasting(tensor: Tensor, rows: object, state: object, producer: str, layer: int | None = None) -> T:  # type: ignore[type-var]
     """Brand a tensor that outlives batches: a KV pool of one layer, or a cos/sin table."""
-    set_brand(tensor, Brand(Kind(rows, state, "", producer), None, layer))
+    set_brand(tensor, make_brand(Kind(rows, state, "", producer), None, layer))
     return tensor  # type: ignore[return-value]
 
 

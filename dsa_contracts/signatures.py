@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import ATTRIBUTE
+from dsa_contracts.brands import ATTRIBUTE, Brand
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import StageContract
 
@@ -80,29 +80,30 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
     """
     token, layer = batch.token, batch.layer
     parts: list[object] = [batch.signature, layer is None]
+    add = parts.append
     for at in places.tensors:
         arg = args[at]
-        if not isinstance(arg, Tensor):
-            parts += (type(arg), arg)
+        brand: Brand | None = getattr(arg, ATTRIBUTE, None)
+        if brand is None or not isinstance(arg, Tensor):
+            parts += (metadata_key(arg), None) if isinstance(arg, Tensor) else (type(arg), arg)
             continue
-        brand = getattr(arg, ATTRIBUTE, None)
-        if brand is None:
-            parts += (metadata_key(arg), None)
-            continue
-        version = version_of(arg)
-        if brand.version != version or version < 0:
-            brand.metadata, brand.version = metadata_key(arg), version
-        is_fresh = brand.batch_token is token or brand.batch_token is None
-        if is_fresh and (brand.layer is layer or brand.layer is None or layer is None or brand.layer == layer):
-            parts += (brand.metadata, brand.key)
-        else:
-            parts.append(object())  # stale: equal to nothing that is remembered
+        _, key, made_for, made_in, metadata, seen = brand
+        if seen < 0 or seen != version_of(arg):
+            metadata = metadata_key(arg)
+            setattr(arg, ATTRIBUTE, brand._replace(metadata=metadata, version=version_of(arg)))
+        if made_for is not token and made_for is not None:
+            key = object()  # stale: equal to nothing that is remembered
+        elif made_in is not layer and made_in is not None and layer is not None and made_in != layer:
+            key = object()
+        add(metadata)
+        add(key)
     for at in places.others:
         arg = args[at]
-        parts += (type(arg), arg)
+        add(type(arg))
+        add(arg)
     for at in places.offsets:
         arg = args[at]
-        parts.append(arg.storage_offset() if isinstance(arg, Tensor) else None)
+        add(arg.storage_offset() if isinstance(arg, Tensor) else None)
     if places.comm is not None:
         comm = args[places.comm]
         parts += (type(comm), getattr(comm, "cp_size", None), getattr(comm, "cp_rank", None))

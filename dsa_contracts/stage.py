@@ -134,19 +134,37 @@ class _Checked:
             self._agree(args, batch)
         result = self.function(*args)
         results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
-        seen = output_signature(results)
-        if reads_values or not found.has_returned(seen):
-            passed = self._check_results(args, results, batch, found, reads_values=reads_values)
-            found.add_results(seen, passed.bindings)
-            checked += passed.checked
+        seen = None if reads_values else found.returned_again(results)
+        if seen is None:
+            seen, more = self._look_at_results(args, results, batch, found, reads_values=reads_values)
+            checked += more
         for at, kind in found.kinds:
             tensor = results[at]
             if isinstance(tensor, Tensor):
-                setattr(tensor, ATTRIBUTE, Brand(kind, batch.token, batch.layer, seen[at], version_of(tensor)))
+                made = (kind, kind.key, batch.token, batch.layer, seen[at], version_of(tensor))
+                setattr(tensor, ATTRIBUTE, tuple.__new__(Brand, made))
         if found not in batch.dims.applied:
             self.memory.keep(key, found, batch)
-        batch.log.add(self.contract.name, checked=checked, unknown=found.unknown)
+        batch.log.add(self.contract.name, checked, found.unknown)
         return result
+
+    def _look_at_results(
+        self,
+        args: tuple[object, ...],
+        results: tuple[object, ...],
+        batch: CpBatch[Layout],
+        found: Remembered,
+        *,
+        reads_values: bool,
+    ) -> tuple[tuple[object, ...], int]:
+        """Check results that are not those of the last such call; return their signature and how many facts were checked."""
+        seen, checked = output_signature(results), 0
+        if reads_values or not found.has_returned(seen):
+            passed = self._check_results(args, results, batch, found, reads_values=reads_values)
+            found.add_results(seen, passed.bindings)
+            checked = passed.checked
+        found.keep_last(results, seen)
+        return seen, checked
 
     def _check_inputs(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> Remembered:
         """Check all that metadata and brands say of the arguments."""

@@ -78,6 +78,8 @@ class CellReport:
     first_difference: str
     output_equal: bool
     output_max_error: float
+    output_bound: float
+    kernels: str
     plan: str
     gather_after: str
     reason: str
@@ -183,6 +185,8 @@ def report_of(spec: RunSpec, job: Job, verdicts: list[RankVerdict]) -> CellRepor
         first_difference=next((v.first_difference for v in verdicts if v.first_difference), ""),
         output_equal=all(verdict.output_equal for verdict in verdicts),
         output_max_error=math.nan if any(map(math.isnan, errors)) else max(errors),
+        output_bound=verdicts[0].bound,
+        kernels=job.kernels,
         plan=plan.name,
         gather_after=plan.gather_after,
         reason=plan.reason,

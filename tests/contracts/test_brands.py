@@ -134,7 +134,7 @@ def test_rank_major_rows_with_slots_in_sequence_order_are_refused() -> None:
 def test_a_tensor_of_another_block_size_is_refused() -> None:
     one, block = (batches_of(Interleave(size), 2, 128)[0] for size in (1, 64))
     x = raw(rows_of(64), one)
-    x._dsa_brand.batch_token = block.token
+    x._dsa_brand = x._dsa_brand._replace(batch_token=block.token)
     assert headline(checked_turn(), *args_of(block, x=x)) == (
         "StageInputError DSA106: turn: x is laid out as interleave, the batch as interleave(block=64)"
     )
@@ -144,7 +144,7 @@ def test_a_tensor_of_another_block_size_is_refused() -> None:
 def test_a_tensor_of_another_layout_is_refused() -> None:
     zigzag, vllm = batches_of(Zigzag(), 2, 8)[0], batches_of(VllmZigzag(), 2, 8)[0]
     x = raw(rows_of(4), zigzag)
-    x._dsa_brand.batch_token = vllm.token
+    x._dsa_brand = x._dsa_brand._replace(batch_token=vllm.token)
     assert headline(checked_turn(), *args_of(vllm, x=x)) == (
         "StageInputError DSA106: turn: x is laid out as zigzag, the batch as vllm_zigzag"
     )

@@ -1,6 +1,5 @@
 """Invariants that read device data, in the stages that have them: each fires in values mode alone, and has a near miss."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from dsa_contracts import CpBatch, Mode, checking_values, contract_of, invariant
 from dsa_contracts import stages as contracts
 from dsa_contracts.invariants import Call, Invariant
 from dsa_contracts.states import Plain, Raw, Sequence
-from dsa_cp.comm import run_ranks
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
-from tests.contracts.toys import batch_of, batches_of, global_rows, local, raw, refusal, rows_of
+from tests.contracts.toys import batch_of, global_rows, local, raw, refusal, rows_of
 
 
 def ints(*values: object) -> Tensor:
@@ -51,14 +49,6 @@ def with_scale(row: int, value: float) -> Tensor:
     rows = SCALED.clone()
     rows[row, 4] = value
     return scaled_bytes(rows)
-
-
-def gathered_bytes(row: int, value: int) -> Tensor:
-    """Eight gathered rows, of which row 3 is padding."""
-    rows = torch.ones(8, 2, dtype=torch.uint8)
-    rows[row, 1] = value
-    rows[row, 0] = 0
-    return rows
 
 
 class FormatCall(Call):
@@ -137,12 +127,6 @@ CASES: dict[str, tuple[Invariant, str, list[dict[str, Any]], list[tuple[dict[str
             ({"page_table": ints([-1, 0, 0]), "pool": POOL}, "page_table[0, 0] is -1, pool has 3 pages"),
         ],
     ),
-    "padding rows": (
-        invariants.padding_rows_are_zero("kv"),
-        "DSA120",
-        [{"kv": gathered_bytes(3, 0)}, {"kv": gathered_bytes(3, 0)[:7]}],
-        [({"kv": gathered_bytes(3, 9)}, "row 3 of kv is padding and not 0")],
-    ),
     "scales in rows": (
         invariants.scales_in_rows_are_positive("kv"),
         "DSA112",
@@ -181,50 +165,6 @@ def test_positions_must_be_those_of_the_rows_that_a_brand_names() -> None:
     assert check(here, 0, 1, 2) == "positions[0] is 0, row 0 of x is at position 5"
     assert check(here, 5, 6) == "positions has 2 rows"
     assert check(everywhere, 5, 6, 11) == "positions has 3 rows, x goes by 7"
-
-
-def outputs(out: float, lse: float, *, topk: int = -1) -> dict[str, Any]:
-    return {
-        "topk_indices": ints([0, -1], [topk, -1]),
-        "out": torch.tensor([[[1.0, 2.0]], [[0.0, out]]]),
-        "lse": torch.tensor([[1.0], [lse]]),
-    }
-
-
-def test_a_row_that_attends_to_nothing_must_be_inert_and_one_that_attends_need_not() -> None:
-    invariant = invariants.empty_rows_are_inert()
-    assert (invariant.code, invariant.reads_data) == ("DSA121", True)
-    fault = "row 1 attends to nothing, its out is not 0 or its lse not -inf"
-    assert invariant.check(Call("stage", outputs(0.0, float("-inf")))) is None
-    assert invariant.check(Call("stage", outputs(3.0, 2.0, topk=4))) is None
-    for out, lse in ((3.0, float("-inf")), (0.0, 0.0), (float("nan"), float("-inf")), (0.0, float("nan"))):
-        assert invariant.check(Call("stage", outputs(out, lse))) == fault
-
-
-class Swapped:
-    """A group whose ranks come out in another order than their numbers."""
-
-    def __init__(self, comm: Any) -> None:
-        self.comm = comm
-        self.cp_size, self.cp_rank = comm.cp_size, comm.cp_rank
-
-    def all_gather(self, rows: Tensor) -> Tensor:
-        return torch.cat(self.comm.all_gather(rows).chunk(self.cp_size)[::-1])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.comm, name)
-
-
-def test_a_group_that_gathers_in_another_order_is_found() -> None:
-    invariant, batches = invariants.gathered_in_rank_order(), batches_of()
-    assert (invariant.code, invariant.reads_data) == ("DSA122", True)
-
-    def check(comm: Any, wrap: Callable[[Any], Any]) -> str | None:
-        return invariant.check(Call("stage", {"comm": wrap(comm), "batch": batches[comm.cp_rank]}))
-
-    assert run_ranks(2, lambda comm: check(comm, lambda same: same)) == [None, None]
-    found = "gathered row 0 is row 2 of the batch, in rank order it is 0"
-    assert run_ranks(2, lambda comm: check(comm, Swapped)) == [found, found]
 
 
 def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -> None:

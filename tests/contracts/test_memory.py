@@ -8,6 +8,7 @@ import torch
 
 from dsa_contracts import CpBatch, Mode, Ten, contract, stage
 from dsa_contracts import memory as memory_module
+from dsa_contracts.brands import make_brand
 from dsa_contracts.dims import KvLoraRank, NnzLocal
 from dsa_contracts.invariants import Call, Invariant
 from dsa_contracts.states import BF16, Local, Plain, Rotated, Sequence, UnitLast
@@ -61,8 +62,20 @@ def test_the_producer_of_a_tensor_is_no_part_of_its_signature() -> None:
     batch, function = batch_of(), checked_turn()
     function(*args_of(batch))
     x = raw(rows_of(), batch)
-    x._dsa_brand = type(x._dsa_brand)(raw_kind(x, "another"), batch.token, None)
+    x._dsa_brand = make_brand(raw_kind(x, "another"), batch.token, None)
     assert new_checks(function, *args_of(batch, x=x)) == 0
+
+
+@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.resize_(2, 2), lambda x: x.unsqueeze_(0)])
+def test_a_tensor_whose_shape_was_changed_in_place_is_looked_at_again(change: Callable[[Any], Any]) -> None:
+    batch, function = batch_of(), checked_turn()
+    x = raw(rows_of(), batch)
+    assert new_checks(function, *args_of(batch, x=x)) > 0
+    assert new_checks(function, *args_of(batch, x=x)) == 0
+    x.mul_(2)
+    assert new_checks(function, *args_of(batch, x=x)) == 0
+    change(x)
+    assert refusal(function, *args_of(batch, x=x)).split()[1].rstrip(":") in ("DSA102", "DSA109")
 
 
 def raw_kind(x: Any, producer: str) -> Any:

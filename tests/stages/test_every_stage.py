@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Mode, brand_of, checking_values, contract_of, stage, unchecked_function
-from dsa_contracts.brands import Brand, set_brand
+from dsa_contracts.brands import make_brand, set_brand
 from dsa_contracts.states import Contiguous, Local, PerRequest, Plain, Pool, Raw, Rotated, Table
 from dsa_contracts.tensors import dim_text
 from dsa_cp.comm import run_ranks
@@ -40,7 +40,7 @@ def rebranded(tensor: Tensor, batch: CpBatch[Any], *, token: object = None, laye
     old = brand_of(tensor)
     assert old is not None
     copy = tensor.clone(memory_format=torch.preserve_format)
-    set_brand(copy, Brand(replace(old.kind, **kind), token or old.batch_token, layer))
+    set_brand(copy, make_brand(replace(old.kind, **kind), token or old.batch_token, layer))
     return copy
 
 

@@ -52,7 +52,7 @@ def test_listed_codes_are_those_that_can_be_raised(name: str) -> None:
     assert listed(name, "RankError") == ({"DSA501", "DSA502", "DSA503"} if contract.comm_param else set())
 
 
-@pytest.mark.parametrize("name", [name for name in contracts.__all__ if not name.startswith("gather_write")])
+@every_stage
 def test_each_code_of_a_stage_is_raised_in_its_tests(name: str) -> None:
     texts = [path.read_text() for path in Path(__file__).parent.glob(f"test_{name}*.py")]
     codes = {code for error in ("StageInputError", "StageOutputError", "RankError") for code in listed(name, error)}

@@ -12,7 +12,7 @@ from dsa_cp.break_report import BreakReport, run_breakage
 from dsa_cp.breakages import BREAKAGES, breakage_by_name
 from dsa_cp.cells import CellReport, RunSpec, run_cells
 from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
-from dsa_cp.compare import OUTPUT_BOUND
+from dsa_cp.compare import output_bound
 from dsa_cp.kernel_sets import KERNEL_SETS, available_on
 from dsa_cp.layouts import layout_by_name
 from dsa_cp.models import model_by_name
@@ -140,7 +140,9 @@ def _print_cells(spec: RunSpec, reports: list[CellReport]) -> None:
         rows.append([cell, *(f"{count:,}" for count in counts), kv, out])
     title = f"{spec.cp_size} ranks against one rank: model {spec.model.name}, {spec.num_layers} layer(s)"
     print_table(title, headers, rows, numeric=frozenset(headers[1:5]))
-    print_line(f"output error: equal, or the largest difference / largest output of one rank; up to {OUTPUT_BOUND:.0e}")
+    print_line(
+        f"output error: equal, or the largest difference / largest output of one rank; up to {output_bound(spec.kernels):.0e}"
+    )
     print_line("              is passed, since float32 sums may run in another order where a rank has fewer rows")
     for reason in dict.fromkeys((report.kv_format, report.gather_after, report.reason) for report in reports):
         print_line(f"gather: {reason[0]}, after {reason[1]}: {reason[2]}")
