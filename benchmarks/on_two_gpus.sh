@@ -7,7 +7,7 @@ out=${1:?folder for the results}
 { date -u +%F; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; python3 -c 'import torch, triton; print(torch.__version__, triton.__version__)'; } > "$out/machine.txt"
 timeout 55 python3 -c 'import sys; from dsa_cp.cli import main; sys.exit(main())' bench --part stages --part check --out "$out/bench" > "$out/bench.txt" 2>&1
 echo "bench: exit $?" | tee -a "$out/summary.txt"
-timeout 160 python3 -m pytest -q -m gpu -p no:cacheprovider -n 6 tests/kernels > "$out/kernel_tests.txt" 2>&1 &
+timeout 160 python3 -m pytest -q -m gpu -p no:cacheprovider -p no:benchmark tests/kernels > "$out/kernel_tests.txt" 2>&1 &
 for kernels in flash_mla triton; do
     timeout 75 python3 -c 'import sys; from dsa_cp.cli import main; sys.exit(main())' run --model deepseek-v3.2 --cp-size 2 --layers 5 \
         --batches 2 --ranks process --device cuda --kernels "$kernels" --json > "$out/cells-$kernels.jsonl" 2> "$out/cells-$kernels.err"
@@ -16,6 +16,6 @@ done
 timeout 60 python3 -m pytest -q -m gpu -p no:cacheprovider tests/comm tests/bench > "$out/comm_tests.txt" 2>&1
 echo "comm and bench tests: exit $?" | tee -a "$out/summary.txt"
 wait
-tail -3 "$out/kernel_tests.txt" "$out/comm_tests.txt"
+for log in "$out/kernel_tests.txt" "$out/comm_tests.txt"; do tail -n 3 "$log"; done
 cat "$out"/cells-*.jsonl
-tail -5 "$out"/cells-*.err
+for log in "$out"/cells-*.err; do tail -n 5 "$log"; done

@@ -88,6 +88,20 @@ def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
     return begin, end
 
 
+def time_events(step: Callable[[], object], *, repetitions: int = 15) -> Timing:
+    """Time one launch with device events, outside of graphs; for steps that take far longer than their launch."""
+    samples = []
+    for repetition in range(repetitions + 2):
+        begin, end = _events()
+        begin.record()
+        step()
+        end.record()
+        end.synchronize()
+        if repetition >= 2:
+            samples.append(begin.elapsed_time(end) * 1000)
+    return timing_of(samples)
+
+
 def time_graph(graph: torch.cuda.CUDAGraph, align: Callable[[], None], *, steps: int, repetitions: int = 15) -> Timing:
     """Time replays of a graph of `steps` layers with device events; microseconds a layer."""
     samples = []

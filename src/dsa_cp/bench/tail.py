@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dsa_contracts import Comm
 from dsa_contracts.errors import ArgumentError
-from dsa_cp.bench.measure import Timing, capture, time_eager, time_graph, timing_of
+from dsa_cp.bench.measure import Timing, capture, time_eager, time_events, time_graph, timing_of
 from dsa_cp.bench.tail_orders import INDEX, INDEX_BYTES, KV_BYTES, ORDERS, RANK, ROPE, Pools, TailInputs
 from dsa_cp.comm.distributed import DistributedComm
 from dsa_cp.comm.symmetric import SymmetricComm
@@ -172,16 +172,9 @@ def _bandwidths(shared: SymmetricComm, comm: Comm, device: torch.device) -> Band
 
     def copy(source: Tensor, *, ranks: range) -> Timing:
         _align(shared)
-        samples = []
-        for _ in range(12 if comm.cp_rank in ranks else 0):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begin.record()
-            target.copy_(source)
-            end.record()
-            end.synchronize()
-            samples.append(begin.elapsed_time(end) * 1e3)
+        timing = time_events(partial(target.copy_, source)) if comm.cp_rank in ranks else timing_of([float("inf")])
         _align(shared)
-        return timing_of(samples or [float("inf")])
+        return timing
 
     local = copy(memory, ranks=range(comm.cp_size))
     alone = [copy(peer, ranks=range(rank, rank + 1)) for rank in range(comm.cp_size)][comm.cp_rank]
