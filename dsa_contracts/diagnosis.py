@@ -1,5 +1,6 @@
 """What to say about a violated contract: which argument, what was expected, what came, why, where, what to do."""
 
+import re
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -192,5 +193,5 @@ def _meant(pattern: object, variables: dict[str, object]) -> str:
     if isinstance(pattern, TypeVar):
         return mark_text(variables.get(pattern.__name__, pattern))
     for name, mark in variables.items():
-        text = text.replace(f"[{name}", f"[{mark_text(mark)}").replace(f", {name}]", f", {mark_text(mark)}]")
+        text = re.sub(rf"\b{name}\b", mark_text(mark), text)
     return text

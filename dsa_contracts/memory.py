@@ -25,15 +25,17 @@ class Remembered:
         bindings: dims that all stages of a batch share, as the arguments and results have them.
         kinds: which of the results are of which kind.
         unknown: arguments that carried no brand.
+        facts: what ranks of a collective must agree on, in words; empty for other stages.
     """
 
-    __slots__ = ("bindings", "kinds", "last", "outputs", "passed", "unknown")
+    __slots__ = ("bindings", "facts", "kinds", "last", "outputs", "passed", "unknown")
 
-    def __init__(self, passed: Passed, kinds: tuple[tuple[int, Kind], ...]) -> None:
+    def __init__(self, passed: Passed, kinds: tuple[tuple[int, Kind], ...], facts: str = "") -> None:
         """Keep what the arguments have bound; no results have passed yet."""
         self.passed = passed
         self.bindings = passed.bindings
         self.kinds = kinds
+        self.facts = facts
         self.unknown = passed.unknown
         self.outputs: set[tuple[object, ...]] = set()
         self.last: tuple[list[tuple[object, ...]], tuple[object, ...]] | None = None

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.brands import ATTRIBUTE, Brand
+from dsa_contracts.formats import RowFormat
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import StageContract
+from dsa_contracts.tensors import DTYPE_NAMES
 
 
 @dataclass(frozen=True)
@@ -113,3 +115,10 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
 def output_signature(results: tuple[object, ...]) -> tuple[object, ...]:
     """Return the signature of a call's return values: the metadata key of a tensor, type and value of anything else."""
     return tuple([metadata_key(one) if isinstance(one, Tensor) else (type(one), one) for one in results])
+
+
+def shared_facts(args: tuple[object, ...]) -> str:
+    """Return what of a collective's arguments must be the same on every rank: dtypes, widths and row formats."""
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    widths = [f"{DTYPE_NAMES.get(one.dtype, one.dtype)}[{', '.join(['rows', *map(str, one.shape[1:])])}]" for one in tensors]
+    return " ".join([*widths, *(arg.name for arg in args if isinstance(arg, RowFormat))])

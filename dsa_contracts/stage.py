@@ -22,7 +22,7 @@ from dsa_contracts.layout import Layout
 from dsa_contracts.memory import Memory, Remembered
 from dsa_contracts.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.records import StageContract, contract_of, register_implementation
-from dsa_contracts.signatures import call_signature, output_signature, places_of, version_of
+from dsa_contracts.signatures import call_signature, output_signature, places_of, shared_facts, version_of
 from dsa_contracts.tensors import describe_tensor
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -131,7 +131,9 @@ class _Checked:
         if reads_values:
             checked += self._check_values(args, batch)
         if self.places.comm is not None:
-            self._agree(args, batch)
+            cast(Comm, args[self.places.comm]).agree(
+                f"{self.contract.name} layer={batch.layer} {found.facts} {batch.fingerprint}"
+            )
         result = self.function(*args)
         results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
         seen = None if reads_values else found.returned_again(results)
@@ -177,7 +179,7 @@ class _Checked:
             for at, record in enumerate(contract.returns)
             if record.spec is not None
         )
-        return Remembered(passed, kinds)
+        return Remembered(passed, kinds, shared_facts(args) if self.places.comm is not None else "")
 
     def _check_values(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> int:
         """Check the invariants that read device data before the call."""
@@ -185,13 +187,6 @@ class _Checked:
         requires = self.contract.requires
         stated = check_stated(self.contract, values, batch)
         return stated + check_invariants(self.contract, requires, values, batch, reads_data=True, is_output=False)
-
-    def _agree(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> None:
-        """Compare this call with the same call on the other ranks, before the payload moves."""
-        comm = cast(Comm, args[self.places.comm or 0])
-        tensor = next(arg for arg in args if isinstance(arg, Tensor))
-        width = f"{str(tensor.dtype).removeprefix('torch.')}[rows, {', '.join(map(str, tensor.shape[1:]))}]"
-        comm.agree(f"{self.contract.name} layer={batch.layer} {width} {batch.fingerprint}")
 
     def _tell_others(self, args: tuple[object, ...], error: ContractError) -> None:
         """Let the other ranks of a collective know that this rank will not come."""

@@ -111,6 +111,24 @@ def _negative_slot_fault(call: Call, loc: Tensor) -> str | None:
     padding = (gathered < 0) & (loc >= 0)
     if bool(padding.any()):
         return f"loc[{first(padding)}] is {int(loc[padding][0])}, that gathered row is padding"
+    rows = gathered[loc >= 0].sort().values
+    lost = rows != torch.arange(rows.shape[0], device=rows.device)
+    if not bool(lost.any()):
+        return None
+    at = first(lost)
+    return f"row {at} of the batch has no slot" if int(rows[at]) > at else f"row {int(rows[at])} of the batch has two slots"
+
+
+def _is_rank_major(call: Call, loc: Tensor) -> bool | None:
+    """Whether slots are in rank-major order: by their size, by their brand, else by the rows they go with. None: unknown."""
+    batch = call.batch
+    if batch.nnz != batch.nnz_gathered:
+        return loc.shape == batch.gathered_rows.shape
+    for tensor in (loc, call.tensor("kv")):
+        brand = brand_of(tensor)
+        if brand is not None and brand.kind.rows is not None:
+            # Local rows are gathered by the stage itself, and then stand in rank-major order.
+            return get_origin(brand.kind.rows) is Local or "RankMajor" in mark_text(brand.kind.rows)
     return None
 
 
@@ -118,12 +136,10 @@ def slots_are_on_their_pages() -> Invariant:
     """The slot of a new token is the one that the page table gives its position: pages and slots are of one batch."""
 
     def check(call: Call) -> str | None:
-        loc, batch, brand = call.tensor("loc"), call.batch, brand_of(call.tensor("loc"))
-        if batch.page_table is None or (brand is None and batch.nnz == batch.nnz_gathered):
+        loc, batch = call.tensor("loc"), call.batch
+        is_gathered = _is_rank_major(call, loc)
+        if batch.page_table is None or is_gathered is None:
             return None
-        is_gathered = loc.shape == batch.gathered_rows.shape
-        if brand is not None:
-            is_gathered = "RankMajor" in mark_text(brand.kind.rows)
         at = (loc >= 0).nonzero().flatten()
         rows = batch.gathered_rows[at] if is_gathered else at
         positions = batch.positions[rows]

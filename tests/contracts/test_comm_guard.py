@@ -95,7 +95,7 @@ def test_ranks_compare_stage_layer_rows_and_batch_before_the_payload_moves() -> 
     batch = batches_of(cp_size=1)[0].at_layer(5)
     all_gather_kv(packed(batch), FORMAT, batch, comm)
     assert comm.said == [
-        "agree all_gather_kv layer=5 uint8[rows, 8] zigzag cp_size=1 nnz_padded=7 extend=[7] prefix=[0] plan=-",
+        "agree all_gather_kv layer=5 u8[rows, 8] bf16 zigzag cp_size=1 nnz_padded=7 extend=[7] prefix=[0] plan=-",
         "all_gather",
     ]
 
@@ -139,7 +139,7 @@ def test_ranks_that_came_with_different_layers_are_told_each_others() -> None:
 
     with pytest.raises(RankError) as error:
         run_ranks(2, body)
-    facts = "uint8[rows, 8] zigzag cp_size=2 nnz_padded=4 extend=[7] prefix=[0] plan=-"
+    facts = "u8[rows, 8] bf16 zigzag cp_size=2 nnz_padded=4 extend=[7] prefix=[0] plan=-"
     assert str(error.value) == (
         "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with different facts\n"
         f"  rank 0    all_gather_kv layer=0 {facts}\n"

@@ -127,7 +127,8 @@ ONCE = ("    scale: float,\n", "    scale: float,\n    mask: Ten[Local[L], Plain
 
 
 @pytest.mark.parametrize(
-    ("dim", "is_found"), [("IndexTopk", True), ("MaxPages", True), ("KvLoraRank", False), ("Nnz", False)]
+    ("dim", "is_found"),
+    [("NumIndexHeads", True), ("IndexTopk", True), ("MaxPages", True), ("KvLoraRank", False), ("Nnz", False)],
 )
 def test_a_dim_that_stands_once_is_found(tmp_path: Path, dim: str, is_found: bool) -> None:
     text = edited(STUB, (ONCE[0], ONCE[1].replace("{}", dim)), ("import KvLoraRank", f"import KvLoraRank, {dim}"))
@@ -141,7 +142,9 @@ def test_an_invariant_that_names_the_parameter_ties_its_dims(tmp_path: Path) -> 
 
 
 def test_another_stage_ties_a_dim_that_a_batch_binds(tmp_path: Path) -> None:
-    text = edited(STUB, (ONCE[0], ONCE[1].replace("{}", "IndexTopk")), ("import KvLoraRank", "import KvLoraRank, IndexTopk"))
+    text = edited(
+        STUB, (ONCE[0], ONCE[1].replace("{}", "NumIndexHeads")), ("import KvLoraRank", "import KvLoraRank, NumIndexHeads")
+    )
     (tmp_path / "other.py").write_text(text.replace("def shift", "def turn"))
     assert found(tmp_path, text) == []
 

@@ -179,7 +179,7 @@ def test_ranks_with_different_batches_are_told_so_before_rows_move() -> None:
 
     with pytest.raises(RankError) as caught:
         run_ranks(2, body)
-    shared = "all_gather_kv layer=None uint8[rows, 24] zigzag cp_size=2"
+    shared = "all_gather_kv layer=None u8[rows, 24] bf16 zigzag cp_size=2"
     assert str(caught.value) == "\n".join(
         [
             "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with different facts",

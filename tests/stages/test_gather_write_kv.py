@@ -166,7 +166,7 @@ is_branded = pytest.mark.parametrize("is_branded", [True, False], ids=["branded"
         (seven, [9, 10, 3, -1, 0, 11, 1, 2], "loc[4] is 0, the page table gives row 2 slot 11"),
         (seven, [9, 10, 11, -1, 0, 1, 2, 3], "loc[2] is 11, the page table gives row 6 slot 3"),
         (three, [4, 5, 6, 4, -1, -1], "slot 4 is written more than once"),
-        (three, [-1, 5, 6, -1, 4, -1], "loc[4] is 4, the page table gives row 1 slot 5"),
+        (three, [-1, 5, 6, -1, 4, -1], "row 0 of the batch has no slot"),
         (three, [-1, -1, -1, 6, 5, 4], "loc[3] is 6, the page table gives row 0 slot 4"),
     ],
 )

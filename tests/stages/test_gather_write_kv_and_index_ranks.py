@@ -89,7 +89,7 @@ def came_with(number: int, *facts: str) -> str:
 
 def test_ranks_with_different_batches_are_told_so_before_rows_move() -> None:
     short, long = batches(Zigzag(), 2, [8], [0]), batches(Zigzag(), 2, [9], [0])
-    shared = f"{NAME} layer=None uint8[rows, 4, 24] zigzag cp_size=2"
+    shared = f"{NAME} layer=None u8[rows, 4, 24] u8[rows, 4, 16] u8[rows, 24] u8[rows, 16] i64[rows] bf16 index_bf16 zigzag cp_size=2"
     assert str(refusal(run, (short[0], long[1]))) == "RankError DSA501: " + came_with(
         1,
         f"{shared} nnz_padded=4 extend=[8] prefix=[0] plan=-",
@@ -97,7 +97,7 @@ def test_ranks_with_different_batches_are_told_so_before_rows_move() -> None:
     )
 
 
-def test_ranks_with_indexer_rows_of_different_widths_are_told_so_by_the_collective() -> None:
+def test_ranks_with_indexer_rows_of_different_widths_are_told_so_before_rows_move() -> None:
     made = batches(Zigzag(), 2, [8], [0])
     pools = {}
 
@@ -110,7 +110,12 @@ def test_ranks_with_indexer_rows_of_different_widths_are_told_so_by_the_collecti
         return {"index_pool": pool, "index_kv": kv, "index_format": index_bf16_format(4)}
 
     error = refusal(run, made, narrow_on_rank_1)
-    assert str(error) == "RankError DSA501: " + came_with(2, "all_gather uint8[4, 40]", "all_gather uint8[4, 32]")
+    facts = "nnz_padded=4 extend=[8] prefix=[0] plan=-"
+    said = [
+        f"u8[rows, 4, {w}] u8[rows, 24] u8[rows, {w}] i64[rows] bf16 index_bf16 zigzag cp_size=2 {facts}" for w in (16, 8)
+    ]
+    start = f"{NAME} layer=None u8[rows, 4, 24]"
+    assert str(error) == "RankError DSA501: " + came_with(1, f"{start} {said[0]}", f"{start} {said[1]}")
     for rank in (0, 1):
         assert are_equal([pools[rank]], [untouched(made[rank])])
 

@@ -134,10 +134,6 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
 }
 
 
-PREFIX_BUG = pytest.mark.xfail(reason="dsa_contracts.diagnosis._meant puts what F stands for into FI: Packed[Fp8RowI, ...]")
-MISNAMED = ("raw indexer keys", "a format of the same width")
-
-
 def refusal_of(fault: str) -> tuple[str, str]:
     """Code and headline of the refusal; both pools are as they were."""
     (batch,) = batches(Zigzag(), 1, [8], [0])
@@ -152,7 +148,7 @@ def test_rows_pools_and_formats_that_do_not_fit_are_refused_and_both_pools_are_a
     assert refusal_of(fault)[0] == FAULTS[fault][1]
 
 
-@pytest.mark.parametrize("fault", [pytest.param(each, marks=PREFIX_BUG if each in MISNAMED else ()) for each in FAULTS])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_the_headline_names_the_argument_that_does_not_fit_and_what_it_should_be(fault: str) -> None:
     assert refusal_of(fault)[1] == f"{NAME}: {FAULTS[fault][2]}"
 

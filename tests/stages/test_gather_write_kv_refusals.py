@@ -138,7 +138,7 @@ def came_with(number: int, *facts: str) -> str:
 
 def test_ranks_with_different_batches_are_told_so_before_rows_move() -> None:
     short, long = batches(Zigzag(), 2, [8], [0]), batches(Zigzag(), 2, [9], [0])
-    shared = f"{NAME} layer=None uint8[rows, 4, 24] zigzag cp_size=2"
+    shared = f"{NAME} layer=None u8[rows, 4, 24] u8[rows, 24] i64[rows] bf16 zigzag cp_size=2"
     assert str(refusal(run, (short[0], long[1]))) == "RankError DSA501: " + came_with(
         1,
         f"{shared} nnz_padded=4 extend=[8] prefix=[0] plan=-",
@@ -150,7 +150,7 @@ def test_ranks_at_different_layers_and_with_pools_of_different_formats_are_told_
     first, second = batches(Zigzag(), 2, [8], [0])
     batch = "zigzag cp_size=2 nnz_padded=4 extend=[8] prefix=[0] plan=-"
     assert str(refusal(run, (first.at_layer(3), second.at_layer(4)))) == "RankError DSA501: " + came_with(
-        1, *(f"{NAME} layer={layer} uint8[rows, 4, 24] {batch}" for layer in (3, 4))
+        1, *(f"{NAME} layer={layer} u8[rows, 4, 24] u8[rows, 24] i64[rows] bf16 {batch}" for layer in (3, 4))
     )
 
     def fp8_on_rank_1(args: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,11 @@ def test_ranks_at_different_layers_and_with_pools_of_different_formats_are_told_
         return {"pool": pool_of(args["pool"][..., :12].contiguous(), Fp8Row), "kv": kv, "row_format": FP8}
 
     assert str(refusal(run, (first, second), fp8_on_rank_1)) == "RankError DSA501: " + came_with(
-        1, *(f"{NAME} layer=None uint8[rows, 4, {width}] {batch}" for width in (24, 12))
+        1,
+        *(
+            f"{NAME} layer=None u8[rows, 4, {width}] u8[rows, {width}] i64[rows] {row_format} {batch}"
+            for width, row_format in ((24, "bf16"), (12, "fp8"))
+        ),
     )
 
 

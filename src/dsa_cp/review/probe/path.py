@@ -26,7 +26,7 @@ from dsa_cp.review.probe.cases import cases_of
 from dsa_cp.review.probe.fake import fake_batch, outcome_of
 from dsa_cp.review.probe.sizes import CP_SIZE, MAX_POSITION, NUM_PAGES, PAGE_SIZE, model_for, probe_batch
 from dsa_cp.review.probe.stages import ProbeResult, checked, probe_case
-from dsa_cp.review.probe.standing_in import standing_in
+from dsa_cp.review.probe.standing_in import promised_kernels
 from dsa_cp.stage_table import stage_contracts
 from dsa_cp.wiring import PLACEMENTS, Wiring, wire
 
@@ -75,12 +75,14 @@ def _run_fake(wiring: Wiring[Any, Any, Any, Any], layout: Layout, readers: tuple
     drawn = draw(model, batch.nnz, 0, 0, 0, torch.device("cpu"))
     inputs = shard_inputs(drawn, model, local_batch(batch), batch)
     table = cos_sin_cache(model, MAX_POSITION, torch.device("cpu"))
-    with FakeTensorMode() as mode, torch.no_grad(), standing_in(readers):
+    with FakeTensorMode() as mode, torch.no_grad():
         view = fake_batch(batch, mode).at_layer(0)
         model.bind(view)
         fakes = _fake_inputs(inputs, view, mode)
         fake_table: Any = declare_lasting(mode.from_tensor(table), Table, Plain, "probe")
-        setting: Setting[Any, Any] = Setting(model, view, local_batch(view), comm, fake_table)
+        setting: Setting[Any, Any] = Setting(
+            model, view, local_batch(view), comm, fake_table, kernels=promised_kernels(readers)
+        )
         run_layer(fakes, setting, _pools(wiring), wiring)
 
 

@@ -4,9 +4,7 @@ A stage that reads data cannot run on fake tensors. What stands around it can, o
 """
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar, get_args, get_origin
 
 import torch
@@ -17,23 +15,13 @@ from dsa_contracts import CpBatch, Mode, contract_of, stage
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.records import StageContract
 from dsa_contracts.tensors import dim_text
+from dsa_cp.kernel_sets import TorchKernels
 
 
-@contextmanager
-def standing_in(names: tuple[str, ...]) -> Iterator[None]:
-    """Let contracts stand for the named stages wherever the package's modules call them."""
-    swapped: list[tuple[Any, str, object]] = []
-    made = {id(getattr(stages, name)): promise_of(contract_of(getattr(stages, name))) for name in names}
-    for module in [module for name, module in sys.modules.items() if name.startswith("dsa_cp.") and module is not None]:
-        for attribute, value in list(vars(module).items()):
-            if id(value) in made:
-                swapped.append((module, attribute, value))
-                setattr(module, attribute, made[id(value)])
-    try:
-        yield
-    finally:
-        for module, attribute, value in swapped:
-            setattr(module, attribute, value)
+def promised_kernels(names: tuple[str, ...]) -> type[TorchKernels]:
+    """Return the references, but for the named stages, for which their contracts stand."""
+    members = {name: staticmethod(promise_of(contract_of(getattr(stages, name)))) for name in names}
+    return type("PromisedKernels", (TorchKernels,), members)
 
 
 def promise_of(contract: StageContract) -> Callable[..., Any]:
@@ -51,13 +39,15 @@ def promise_of(contract: StageContract) -> Callable[..., Any]:
 
 
 def _sizes(contract: StageContract, values: dict[str, object]) -> dict[str, int]:
-    """Return the sizes of dims, as the batch and the tensors of a call have them."""
+    """Return the sizes of dims, as the batch, the tensors and the numbers of a call have them."""
     batch = values["batch"]
     found = {name: dim.value for name, dim in batch.dims.dims.items()} if isinstance(batch, CpBatch) else {}
     for param in contract.params:
         value = values[param.name]
         if param.spec is not None and isinstance(value, Tensor):
             found |= {dim_text(dim): size for dim, size in zip(param.spec.dims, value.shape, strict=False)}
+        elif isinstance(value, int):
+            found[param.name] = value
     return found
 
 
