@@ -89,7 +89,8 @@ def came_with(number: int, *facts: str) -> str:
 
 def test_ranks_with_different_batches_are_told_so_before_rows_move() -> None:
     short, long = batches(Zigzag(), 2, [8], [0]), batches(Zigzag(), 2, [9], [0])
-    shared = f"{NAME} layer=None u8[rows, 4, 24] u8[rows, 4, 16] u8[rows, 24] u8[rows, 16] i64[rows] bf16 index_bf16 zigzag cp_size=2"
+    widths = "u8[rows, 4, 24] u8[rows, 4, 16] u8[rows, 24] u8[rows, 16] i64[rows]"
+    shared = f"{NAME} layer=None {widths} bf16 index_bf16 zigzag cp_size=2"
     assert str(refusal(run, (short[0], long[1]))) == "RankError DSA501: " + came_with(
         1,
         f"{shared} nnz_padded=4 extend=[8] prefix=[0] plan=-",
