@@ -20,7 +20,7 @@ run: $(STAMP)
 
 # Two workers on one thread each: more threads than cores only slow the tests down.
 test: check
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rs -n 2
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check --quiet . || { echo "format differs; make format rewrites it"; exit 1; }

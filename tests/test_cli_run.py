@@ -1,6 +1,9 @@
 """`dsa-cp run`: what it prints, what it returns, and how it refuses."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,6 +132,38 @@ def test_a_bad_trace_line_is_named_with_file_line_and_field(tmp_path: Path, caps
     assert captured.err == (
         f"dsa-cp: {path}:2: input_length: found -5, expected an integer of at least 1; fix it or remove the line\n"
     )
+
+
+def test_a_breakage_needs_one_process_and_development_mode(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*SMALL, "--break", "identity-lens", "--ranks", "process"]) == 2
+    assert capsys.readouterr().err == (
+        "dsa-cp: --break switches checks off and on in one process; leave out --ranks process\n"
+    )
+    monkeypatch.setenv("DSA_CONTRACTS", "production")
+    assert main([*SMALL, "--break", "identity-lens"]) == 2
+    assert capsys.readouterr().err == (
+        "dsa-cp: --break compares checks off, development and values; leave DSA_CONTRACTS unset\n"
+    )
+
+
+def test_a_wrong_mode_is_told_in_one_line() -> None:
+    environment = {**os.environ, "DSA_CONTRACTS": "fast", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "dsa_cp", "run"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "dsa-cp: DSA_CONTRACTS is 'fast'; expected development, values, production; try unset DSA_CONTRACTS\n",
+    )
+
+
+def test_without_arguments_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("run", "plan", "review", "prove", "bench"))
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

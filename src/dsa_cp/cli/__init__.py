@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments; None takes those of the process.
     """
-    arguments = sys.argv[1:] if argv is None else list(argv)
+    arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     try:
         code = app(arguments, prog_name="dsa-cp", standalone_mode=False)
     except TyperException as error:

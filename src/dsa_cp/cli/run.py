@@ -7,7 +7,9 @@ from typing import Annotated
 import torch
 import typer
 
+from dsa_contracts import Mode
 from dsa_contracts.errors import ArgumentError
+from dsa_contracts.modes import mode_from_environment
 from dsa_cp.break_report import BreakReport, run_breakage
 from dsa_cp.breakages import BREAKAGES, breakage_by_name
 from dsa_cp.cells import CellReport, RunSpec, run_cells
@@ -58,6 +60,8 @@ def command(
     if break_ == "list":
         return _list_breakages(as_json=json)
     breakage = breakage_by_name(break_) if break_ else None
+    if breakage is not None:
+        _can_break(ranks)
     _known_device(device, kernels)
     _check_counts(cp_size, layers, batches, requests)
     dims = model_by_name(model)
@@ -85,6 +89,14 @@ def _at_least(flag: str, value: int, least: int) -> None:
     """Raise ArgumentError DSA602 where a number is too small."""
     if value < least:
         raise ArgumentError(f"{flag} is {value}; it must be at least {least}")
+
+
+def _can_break(ranks: Ranks) -> None:
+    """Raise ArgumentError DSA602 where checks cannot be switched off and on for comparison."""
+    if ranks is Ranks.PROCESS:
+        raise ArgumentError("--break switches checks off and on in one process; leave out --ranks process")
+    if mode_from_environment() is not Mode.DEVELOPMENT:
+        raise ArgumentError("--break compares checks off, development and values; leave DSA_CONTRACTS unset")
 
 
 def _check_counts(cp_size: int, layers: int, batches: int, requests: int) -> None:

@@ -19,6 +19,7 @@ _LAYERS = (
     ("dsa_cp.review", 5),
     ("dsa_cp.prove", 5),
     ("dsa_cp.cli", 6),
+    ("dsa_cp.__main__", 6),
     ("dsa_cp", 4),
     ("tests", 7),
 )
