@@ -14,11 +14,11 @@ from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch, padded_local_batch
 from dsa_cp.models import MODELS
 from dsa_cp.path import run_layer
-from dsa_cp.placements import Setting
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.run import Job, new_pools
 from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
+from dsa_cp.setting import Setting
 from dsa_cp.wiring import PLACEMENTS, wire
 
 MODEL = MODELS["tiny"]

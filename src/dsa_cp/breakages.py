@@ -18,8 +18,9 @@ from dsa_contracts.states import PackedRowStride
 from dsa_cp.inputs import LayerInputs
 from dsa_cp.layouts import Interleave, Zigzag, build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch
-from dsa_cp.placements import Setting, out_cache_loc, rank_major_loc
+from dsa_cp.placements import out_cache_loc, rank_major_loc
 from dsa_cp.run import Job
+from dsa_cp.setting import Setting
 from dsa_cp.stages import all_gather_kv, apply_rope, pack_kv, restore_order, rope_quantize, split_kv, write_kv
 
 Anything = Any

@@ -9,7 +9,9 @@ from dsa_contracts.formats import RowFormat
 from dsa_contracts.states import BF16, E4M3, U8, Bf16Row, Contiguous, Fp8Row, Fp8Row656, Local, Packed, Pool, Rotated
 from dsa_contracts.typevars import L, N
 from dsa_cp.inputs import LayerInputs
-from dsa_cp.placements import Setting, rank_major_loc, rotated_q
+from dsa_cp.local_rows import fused_rows, rotated_q, rotated_rows, scaled_rows
+from dsa_cp.placements import rank_major_loc
+from dsa_cp.setting import Setting
 
 
 def rope_quantize_gather_write(
@@ -19,20 +21,8 @@ def rope_quantize_gather_write(
     row_format: RowFormat[Fp8Row, E4M3, E4M3],
 ) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and e4m3 fused on local rows, then the gather into the pools."""
-    ops = setting.kernels
-    model, batch = setting.model, setting.batch
-    q, kv = ops.rope_quantize(
-        inputs.q_nope,
-        inputs.q_rope,
-        inputs.k_nope,
-        inputs.k_rope,
-        setting.local.positions,
-        setting.cos_sin_cache,
-        model.rope_style,
-        setting.quant_scale_q,
-        setting.quant_scale_kv,
-        batch,
-    )
+    ops, batch = setting.kernels, setting.batch
+    q, kv = fused_rows(inputs, setting)
     ops.gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
     return q
 
@@ -44,11 +34,8 @@ def rope_gather_write(
     row_format: RowFormat[Bf16Row, BF16, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE on local rows, then the gather of bf16 rows into the pools."""
-    ops = setting.kernels
-    model, batch, local = setting.model, setting.batch, setting.local
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = ops.pack_kv(inputs.k_nope, k_rope, row_format, batch)
+    ops, batch = setting.kernels, setting.batch
+    kv = rotated_rows(inputs, setting, row_format)
     ops.gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
     return rotated_q(inputs, setting)
 
@@ -60,10 +47,7 @@ def rope_quantize_rows_gather_write(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and `fp8_656` on local rows, then the gather of 656 bytes a row into the pools."""
-    ops = setting.kernels
-    model, batch, local = setting.model, setting.batch, setting.local
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = ops.quantize_rows(inputs.k_nope, k_rope, row_format, batch)
+    ops, batch = setting.kernels, setting.batch
+    kv = scaled_rows(inputs, setting, row_format)
     ops.gather_write_kv(pool, kv, rank_major_loc(batch), row_format, batch, setting.comm)
     return rotated_q(inputs, setting)

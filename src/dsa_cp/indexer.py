@@ -6,7 +6,8 @@ from dsa_contracts.formats import RowFormat
 from dsa_contracts.states import I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
 from dsa_contracts.typevars import ND, RD, F, L, N
 from dsa_cp.inputs import LayerInputs
-from dsa_cp.placements import Setting, rank_major_loc
+from dsa_cp.placements import rank_major_loc
+from dsa_cp.setting import Setting
 
 
 def choose_keys(

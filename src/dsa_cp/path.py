@@ -9,7 +9,7 @@ from dsa_contracts.states import F32, I32, U8, Contiguous, Local, Packed, PerReq
 from dsa_contracts.typevars import ND, QD, RD, F, L, N
 from dsa_cp.indexer import choose_keys
 from dsa_cp.inputs import LayerInputs
-from dsa_cp.placements import Setting
+from dsa_cp.setting import Setting
 from dsa_cp.wiring import IndexMark, Wiring
 
 

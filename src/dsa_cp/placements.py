@@ -4,13 +4,10 @@ mypy checks these functions against the contracts of the stages that they call; 
 returns the merged queries for `attend`; the rows of all ranks stand in the pool after the call.
 """
 
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from dsa_contracts import Comm, CpBatch, Ten, brand
+from dsa_contracts import CpBatch, Ten, brand
 from dsa_contracts.dims import (
-    CosSinWidth,
-    MaxPosition,
     Nnz,
     NnzGathered,
     NumLocalHeads,
@@ -23,7 +20,6 @@ from dsa_contracts.formats import RowFormat, bf16_format
 from dsa_contracts.states import (
     BF16,
     E4M3,
-    F32,
     I64,
     U8,
     Bf16Row,
@@ -40,42 +36,15 @@ from dsa_contracts.states import (
     RankMajor,
     Rotated,
     Sequence,
-    Table,
 )
 from dsa_contracts.typevars import F, L, N
 from dsa_cp.inputs import LayerInputs
-from dsa_cp.kernel_sets import TorchKernels
-from dsa_cp.local_batch import LocalBatch
-from dsa_cp.models import ModelDims
+from dsa_cp.local_rows import fused_rows, rotated_q, rotated_rows, scaled_rows
+from dsa_cp.setting import Setting
 
 LatentType_contra = TypeVar("LatentType_contra", bound=DType, contravariant=True)
 RopeType_contra = TypeVar("RopeType_contra", bound=DType, contravariant=True)
 QueryType_co = TypeVar("QueryType_co", bound=DType, covariant=True)
-
-
-@dataclass(frozen=True)
-class Setting(Generic[L, N]):
-    """What a placement needs besides the layer's rows: made once per batch.
-
-    Attributes:
-        model: the model's dims.
-        batch: the batch, at the layer that the placement works for.
-        local: this rank's rows.
-        comm: the context-parallel group.
-        cos_sin_cache: the cos/sin table.
-        quant_scale_q: multiplies q before a flat e4m3 cast.
-        quant_scale_kv: multiplies K before a flat e4m3 cast.
-        kernels: the implementations of the stages.
-    """
-
-    model: ModelDims
-    batch: CpBatch[L]
-    local: LocalBatch[L, N]
-    comm: Comm
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]
-    quant_scale_q: float = 1.0
-    quant_scale_kv: float = 1.0
-    kernels: type[TorchKernels] = TorchKernels
 
 
 class Placement(Protocol[F, LatentType_contra, RopeType_contra, QueryType_co]):
@@ -101,17 +70,6 @@ def out_cache_loc(batch: CpBatch[L]) -> Ten[Global[Sequence], Plain, I64, Contig
     return brand(batch.required("out_cache_loc", "write_kv"))
 
 
-def rotated_q(
-    inputs: LayerInputs[L, N], setting: Setting[L, N]
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
-    """Return merged bf16 queries, rotated by this rank's positions."""
-    ops = setting.kernels
-    model, batch, local = setting.model, setting.batch, setting.local
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    q_rope = ops.apply_rope(inputs.q_rope, local.positions, table, width, model.rope_style, batch)
-    return ops.merge_q(inputs.q_nope, q_rope, batch)
-
-
 def rope_quantize_gather(
     inputs: LayerInputs[L, N],
     setting: Setting[L, N],
@@ -119,20 +77,8 @@ def rope_quantize_gather(
     row_format: RowFormat[Fp8Row, E4M3, E4M3],
 ) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and e4m3 fused on local rows, then the gather: the order since sgl-project/sglang#29161."""
-    ops = setting.kernels
-    model, batch = setting.model, setting.batch
-    q, kv = ops.rope_quantize(
-        inputs.q_nope,
-        inputs.q_rope,
-        inputs.k_nope,
-        inputs.k_rope,
-        setting.local.positions,
-        setting.cos_sin_cache,
-        model.rope_style,
-        setting.quant_scale_q,
-        setting.quant_scale_kv,
-        batch,
-    )
+    ops, batch = setting.kernels, setting.batch
+    q, kv = fused_rows(inputs, setting)
     gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
     ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return q
@@ -145,11 +91,8 @@ def rope_gather(
     row_format: RowFormat[Bf16Row, BF16, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE on local rows, then the gather of bf16 rows."""
-    ops = setting.kernels
-    model, batch, local = setting.model, setting.batch, setting.local
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = ops.pack_kv(inputs.k_nope, k_rope, row_format, batch)
+    ops, batch = setting.kernels, setting.batch
+    kv = rotated_rows(inputs, setting, row_format)
     gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
     ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)
@@ -180,11 +123,8 @@ def rope_quantize_rows_gather(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE and `fp8_656` on local rows, then the gather: 656 bytes a row on the wire instead of 1152."""
-    ops = setting.kernels
-    model, batch, local = setting.model, setting.batch, setting.local
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = ops.quantize_rows(inputs.k_nope, k_rope, row_format, batch)
+    ops, batch = setting.kernels, setting.batch
+    kv = scaled_rows(inputs, setting, row_format)
     gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
     ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return rotated_q(inputs, setting)
@@ -197,12 +137,9 @@ def rope_gather_quantize_rows(
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
 ) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
     """RoPE, the gather of bf16 rows, then `fp8_656` of all rows on every rank: vLLM 0.33's order."""
-    ops = setting.kernels
-    model, batch, local = setting.model, setting.batch, setting.local
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    wire = bf16_format(model.kv_lora_rank, width)
-    k_rope = ops.apply_rope(inputs.k_rope, local.positions, table, width, model.rope_style, batch)
-    kv = ops.pack_kv(inputs.k_nope, k_rope, wire, batch)
+    ops, batch = setting.kernels, setting.batch
+    wire = bf16_format(setting.model.kv_lora_rank, setting.model.qk_rope_head_dim)
+    kv = rotated_rows(inputs, setting, wire)
     gathered = ops.all_gather_kv(kv, wire, batch, setting.comm)
     k_nope, rotated = ops.split_kv(gathered, wire, PackedRowStride, batch)
     ops.write_kv(pool, ops.quantize_rows(k_nope, rotated, row_format, batch), rank_major_loc(batch), row_format, batch)

@@ -15,8 +15,8 @@ from dsa_cp.layouts import build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch
 from dsa_cp.models import ModelDims
 from dsa_cp.path import LayerPools, run_layer
-from dsa_cp.placements import Setting
 from dsa_cp.schedule import PrefillBatch, Schedule
+from dsa_cp.setting import Setting
 from dsa_cp.wiring import Wiring
 
 Progress = Callable[[int, int], None]

@@ -15,7 +15,8 @@ from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
 from dsa_cp.layouts import Zigzag, build_batch
 from dsa_cp.local_batch import local_batch
 from dsa_cp.models import MODELS
-from dsa_cp.placements import Setting, rope_gather, rope_quantize_gather
+from dsa_cp.placements import rope_gather, rope_quantize_gather
+from dsa_cp.setting import Setting
 from dsa_cp.stages import attend
 
 MODEL, CPU = MODELS["tiny"], torch.device("cpu")

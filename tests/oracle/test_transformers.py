@@ -23,8 +23,8 @@ from dsa_cp.inputs import GlobalDraw, cos_sin_cache, shard_inputs
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.local_batch import local_batch
 from dsa_cp.models import ModelDims
-from dsa_cp.placements import Setting
 from dsa_cp.planner import make_plan
+from dsa_cp.setting import Setting
 from dsa_cp.stages import attend
 from dsa_cp.wiring import wire
 

@@ -12,7 +12,6 @@ from dsa_cp.kernel_sets import TorchKernels, observed
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.local_batch import local_batch
 from dsa_cp.models import MODELS
-from dsa_cp.placements import Setting
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.catalogue import named_source, stage_contracts
 from dsa_cp.planner.choice import Cost, cost_of
@@ -22,6 +21,7 @@ from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.search import RULES, Path, legal_paths
 from dsa_cp.run import Job, new_pools
 from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
+from dsa_cp.setting import Setting
 from dsa_cp.wiring import PLACEMENTS, wire
 
 MODEL = MODELS["tiny"]

@@ -20,7 +20,6 @@ from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
 from dsa_cp.kernel_sets import TorchKernels
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.models import MODELS
-from dsa_cp.placements import Setting
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.prove.cut import Cut
@@ -31,6 +30,7 @@ from dsa_cp.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, INDEXER_ST
 from dsa_cp.prove.terms import INT_LOGIC, Ask
 from dsa_cp.run import Job, new_pools
 from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
+from dsa_cp.setting import Setting
 from dsa_cp.wiring import PLACEMENTS, wire
 
 MODEL = MODELS["tiny"]

@@ -26,11 +26,11 @@ from dsa_contracts.tensors import TensorSpec, dim_text, mark_text
 from dsa_cp.inputs import LayerInputs
 from dsa_cp.local_batch import LocalBatch
 from dsa_cp.models import MODELS
-from dsa_cp.placements import Setting
 from dsa_cp.prove.cut import Cut
 from dsa_cp.prove.goals import Fact
 from dsa_cp.prove.stage_steps import Step
 from dsa_cp.prove.terms import Ask, Term
+from dsa_cp.setting import Setting
 
 MODEL = MODELS["deepseek-v3.2"]
 """Widths of rows are this model's; numbers of rows are any."""

@@ -17,7 +17,6 @@ from dsa_cp.inputs import LayerInputs, cos_sin_cache, draw, shard_inputs
 from dsa_cp.layouts import Interleave
 from dsa_cp.local_batch import local_batch
 from dsa_cp.path import LayerPools, run_layer
-from dsa_cp.placements import Setting
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.review.drawings.scene import LAYOUTS
@@ -27,6 +26,7 @@ from dsa_cp.review.probe.fake import fake_batch, outcome_of
 from dsa_cp.review.probe.sizes import CP_SIZE, MAX_POSITION, NUM_PAGES, PAGE_SIZE, model_for, probe_batch
 from dsa_cp.review.probe.stages import ProbeResult, checked, probe_case
 from dsa_cp.review.probe.standing_in import promised_kernels
+from dsa_cp.setting import Setting
 from dsa_cp.stage_table import stage_contracts
 from dsa_cp.wiring import PLACEMENTS, Wiring, wire
 
