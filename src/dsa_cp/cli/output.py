@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+NARROW, WIDE = 8, 16
+"""Columns keep so many characters together on a narrow terminal: the first column names the row and may be wide."""
+
 
 def print_error(text: str) -> None:
     """Print an error to stderr, on one line unless it is a contract's."""
@@ -27,7 +30,9 @@ def print_table(title: str, headers: list[str], rows: list[list[str]], *, numeri
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for at, header in enumerate(headers):
         is_number = header in numeric
-        table.add_column(header, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number or at == 0)
+        least = min(max((len(row[at]) for row in rows), default=0), NARROW if at else WIDE)
+        side = "right" if is_number else "left"
+        table.add_column(header, justify=side, overflow="fold", no_wrap=is_number, min_width=least)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
