@@ -29,7 +29,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return Schedule((PrefillBatch(0, tuple(chunks)),), sum(counts) + 1, page_size, cached_tokens=0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     schedule=schedules(),
     layout=st.sampled_from(LAYOUTS),

@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsa_contracts.errors import ArgumentError
@@ -188,7 +188,6 @@ def workloads(draw: st.DrawFn) -> list[TraceRequest]:
     return [request(size, *draw(st.tuples(*[ids] * num_blocks(size)))) for size in sizes]
 
 
-@settings(deadline=None)
 @given(workloads(), st.integers(100, 3000), st.sampled_from(PAGE_SIZES), st.integers(0, 3))
 def test_every_schedule_keeps_its_promises(
     requests: list[TraceRequest], chunk_tokens: int, page_size: int, seed: int
@@ -212,7 +211,6 @@ def test_every_schedule_keeps_its_promises(
     assert cached == schedule.cached_tokens
 
 
-@settings(deadline=None)
 @given(workloads(), st.integers(100, 3000), st.sampled_from(PAGE_SIZES), st.integers(0, 3))
 def test_no_slot_is_written_twice_and_every_slot_is_written_before_it_is_read(
     requests: list[TraceRequest], chunk_tokens: int, page_size: int, seed: int

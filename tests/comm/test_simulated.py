@@ -33,7 +33,7 @@ def test_rows_come_in_rank_order(cp_size: int, rows: int) -> None:
         assert torch.equal(gathered, expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 5), st.integers(0, 6), st.integers(0, 9), st.integers(0, 2**32))
 def test_gathered_bytes_are_those_of_cat(cp_size: int, rows: int, width: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -47,7 +47,7 @@ def random_batches(draw: st.DrawFn) -> RandomBatch:
 
 
 random_ranks = given(batch=random_batches())
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=150)
 
 
 @many

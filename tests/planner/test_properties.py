@@ -31,7 +31,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(OPTIONS)
 def test_a_plan_is_stable_fits_and_goes_through_json(options: PlanOptions) -> None:
     made = plan_or_error(options)
@@ -48,7 +48,7 @@ def test_a_plan_is_stable_fits_and_goes_through_json(options: PlanOptions) -> No
     assert path.keys[-1].row_format == options.kv_format
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(OPTIONS)
 def test_no_other_placement_that_can_run_costs_less(options: PlanOptions) -> None:
     made = plan_or_error(options)
@@ -59,7 +59,7 @@ def test_no_other_placement_that_can_run_costs_less(options: PlanOptions) -> Non
         assert len(made.rejected) >= len(found) - 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(OPTIONS)
 def test_where_the_backend_rotates_keys_itself_they_are_this_ranks(options: PlanOptions) -> None:
     made = plan_or_error(options)
