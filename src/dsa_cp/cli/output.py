@@ -31,8 +31,9 @@ def print_table(title: str, headers: list[str], rows: list[list[str]], *, numeri
     for at, header in enumerate(headers):
         is_number = header in numeric
         least = min(max((len(row[at]) for row in rows), default=0), NARROW if at else WIDE)
-        side = "right" if is_number else "left"
-        table.add_column(header, justify=side, overflow="fold", no_wrap=is_number, min_width=least)
+        table.add_column(
+            header, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number, min_width=least
+        )
     for row in rows:
         table.add_row(*row)
     Console().print(table)
