@@ -143,7 +143,8 @@ def attend(
             attend to, NaN included, does not reach it.
         lse: natural logarithm of the softmax denominator, -inf for such a row.
 
-    Row order: local order, that of `q`. Aliasing: new memory. Sync: none. Every row of both outputs is written.
+    Row order: local order, that of `q`. Aliasing: new memory. Sync: none in kernels; the reference loops over requests on the
+    host. Every row of both outputs is written.
 
     Raises:
         StageInputError: DSA101 to DSA110, DSA112, DSA114, DSA117, DSA118, DSA119, DSA124, DSA125.

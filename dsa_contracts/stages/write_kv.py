@@ -49,7 +49,8 @@ def write_kv(
         row_format: the format of the rows and of the pool.
         batch: the batch.
 
-    Row order: any, the same in `kv` and `loc`. Aliasing: `pool` is written in place. Sync: none on the host.
+    Row order: any, the same in `kv` and `loc`. Aliasing: `pool` is written in place. Sync: none in kernels;
+    the reference waits for the device to count the rows that have a slot.
 
     Raises:
         StageInputError: DSA101 to DSA110, DSA114, DSA116, DSA125.
