@@ -19,9 +19,9 @@ from dsa_contracts.batch_facts import check_ranks
 from dsa_contracts.errors import RankError
 from dsa_contracts.modes import Mode, mode_from_environment
 from dsa_cp.comm.choose_board import choose_board
-from dsa_cp.comm.rounds import Rounds
+from dsa_cp.comm.rounds import ControlPlane, Rounds
 from dsa_cp.comm.store_board import StoreBoard
-from dsa_cp.comm.verdict import Entry, Kind, payload_entry
+from dsa_cp.comm.verdict import Kind, payload_entry
 
 ProcessGroup = dist.ProcessGroup
 LOOPBACK = "127.0.0.1"
@@ -32,7 +32,7 @@ BOARD_PATIENCE_S = 60.0
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
-class DistributedComm:
+class DistributedComm(ControlPlane):
     """A process group as one of its ranks sees it; see `dsa_contracts.comm.Comm`.
 
     Args:
@@ -111,18 +111,6 @@ class DistributedComm:
             except RuntimeError as error:
                 raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Kind.LOST) from error
         return gathered
-
-    def agree(self, fingerprint: str) -> None:
-        """Return once every rank has come with the same fingerprint; raises RankError DSA501, DSA502 or DSA503."""
-        self._rounds.come(Entry(Kind.CAME, fingerprint))
-
-    def fail(self, reason: str) -> RankError:
-        """Tell all ranks that this one failed, and return the error that they raise."""
-        return self._rounds.fail(reason)
-
-    def done(self) -> None:
-        """Tell all ranks that this one makes no further collective."""
-        self._rounds.done()
 
 
 class ConnectedComm(DistributedComm):

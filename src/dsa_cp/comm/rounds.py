@@ -132,3 +132,21 @@ class Rounds:
                     self._board.claim(number, rank, Entry(Kind.ABSENT))
             else:
                 self._board.wait(number, entries, now - started, deadline - now)
+
+
+class ControlPlane:
+    """The part of a comm that moves no payload, over its rounds: to agree, to fail and to end together."""
+
+    _rounds: Rounds
+
+    def agree(self, fingerprint: str) -> None:
+        """Return once every rank has come with the same fingerprint; raises RankError DSA501, DSA502 or DSA503."""
+        self._rounds.come(Entry(Kind.CAME, fingerprint))
+
+    def fail(self, reason: str) -> RankError:
+        """Tell all ranks that this one failed, and return the error that they raise."""
+        return self._rounds.fail(reason)
+
+    def done(self) -> None:
+        """Tell all ranks that this one makes no further collective."""
+        self._rounds.done()

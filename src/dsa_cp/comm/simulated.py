@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dsa_contracts.batch_facts import check_ranks
 from dsa_contracts.comm import Comm, guard
-from dsa_contracts.errors import RankError
-from dsa_cp.comm.rounds import KEPT_ROUNDS, Rounds
+from dsa_cp.comm.rounds import KEPT_ROUNDS, ControlPlane, Rounds
 from dsa_cp.comm.verdict import Entry, Kind, payload_entry
 
 T = TypeVar("T")
@@ -109,7 +108,7 @@ class SimulatedGroup:
             places.setdefault(rank, Entry(Kind.FAILED, "the group was aborted"))
 
 
-class SimulatedComm:
+class SimulatedComm(ControlPlane):
     """A simulated group as one of its ranks sees it; see `dsa_contracts.comm.Comm`."""
 
     def __init__(self, group: SimulatedGroup, cp_rank: int) -> None:
@@ -148,18 +147,6 @@ class SimulatedComm:
         self._group.bring(number, self._rank, rows)
         self._rounds.come(payload_entry(rows))
         return self._group.take(number, self._rank)
-
-    def agree(self, fingerprint: str) -> None:
-        """Return once every rank has come with the same fingerprint; raises RankError DSA501, DSA502 or DSA503."""
-        self._rounds.come(Entry(Kind.CAME, fingerprint))
-
-    def fail(self, reason: str) -> RankError:
-        """Tell all ranks that this one failed, and return the error that they raise."""
-        return self._rounds.fail(reason)
-
-    def done(self) -> None:
-        """Tell all ranks that this one makes no further collective."""
-        self._rounds.done()
 
 
 class _Rank(Generic[T]):
