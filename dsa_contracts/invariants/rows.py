@@ -37,7 +37,7 @@ def local_values_match_rows(local: str, source: str, code: str, name: str) -> In
         if rows is None:
             return f"{local} has {call.tensor(local).shape[0]} rows"
         whole = getattr(call.batch, source)
-        want = torch.where(rows >= 0, whole[rows.clamp(min=0)], 0)
+        want = _values_of(rows, whole)
         if bool((got == want).all()):
             return None
         at = first(got != want)
@@ -61,7 +61,7 @@ def positions_go_with(tensor: str) -> Invariant:
             rows = _rows_for(call, "positions")
             if rows is None:
                 return f"positions has {got.shape[0]} rows"
-            want = torch.where(rows >= 0, batch.positions[rows.clamp(min=0)], 0)
+            want = _values_of(rows, batch.positions)
         if got.shape == want.shape and bool((got == want).all()):
             return None
         if got.shape != want.shape:
@@ -71,6 +71,11 @@ def positions_go_with(tensor: str) -> Invariant:
 
     statement = f"positions[i] is the position of row i of {tensor}"
     return Invariant("positions_go_with_rows", "DSA115", "positions", statement, True, check)
+
+
+def _values_of(rows: Tensor, whole: Tensor) -> Tensor:
+    """Return what a local tensor must hold: the value of each of its rows, 0 for padding. Not the code that is checked."""
+    return torch.where(rows >= 0, whole[rows.clamp(min=0)], 0)
 
 
 def _rows_for(call: Call, local: str) -> Tensor | None:

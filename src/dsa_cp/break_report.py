@@ -1,12 +1,11 @@
 """Run a breakage with checks off and with checks on, and report both."""
 
-import math
 from dataclasses import asdict, dataclass
 
 from dsa_contracts import ContractError, Layout, checking_values, unchecked
 from dsa_cp.breakages import Breakage
 from dsa_cp.cells import BACKENDS, RunSpec, make_job, reference_for, verdicts_of
-from dsa_cp.compare import Reference
+from dsa_cp.compare import OUTPUT_BOUND, Reference, json_number, worst_error
 from dsa_cp.planner import make_plan
 from dsa_cp.run import Job
 
@@ -41,19 +40,23 @@ class BreakReport:
     @property
     def is_caught(self) -> bool:
         """Whether the breakage does harm unchecked and is refused when checked."""
-        harms = bool(self.crash) or bool(self.differing_slots) or self.output_error != 0.0
-        return harms and bool(self.code)
+        differs = self.output_error is not None and not self.output_error <= OUTPUT_BOUND
+        return bool(self.code) and (bool(self.crash) or bool(self.differing_slots) or differs)
 
     def as_json(self) -> dict[str, object]:
-        """Return the report as one object; an error that is no number is given as text."""
-        error = self.output_error
-        return {**asdict(self), "output_error": str(error) if error is not None and math.isnan(error) else error}
+        """Return the report as one object; an error that is not finite is given as text."""
+        return {**asdict(self), "output_error": json_number(self.output_error)}
 
 
-def run_breakage(spec: RunSpec, layout: Layout, breakage: Breakage) -> BreakReport:
+def run_breakages(spec: RunSpec, layouts: tuple[Layout, ...], breakage: Breakage) -> list[BreakReport]:
+    """Run a breakage in each layout, all against one run of one rank."""
+    reference = reference_for(spec, make_plan(BACKENDS[BROKEN_FORMAT], BROKEN_FORMAT, cp_size=1))
+    return [_run_breakage(spec, layout, breakage, reference) for layout in layouts]
+
+
+def _run_breakage(spec: RunSpec, layout: Layout, breakage: Breakage, reference: Reference) -> BreakReport:
     """Run a breakage in one layout with checks off, then in development mode, then, if that let it pass, with values."""
     plan = make_plan(BACKENDS[BROKEN_FORMAT], BROKEN_FORMAT, layout=layout.name, cp_size=spec.cp_size)
-    reference = reference_for(spec, plan)
     job = breakage.apply(make_job(spec, layout, plan))
     crash, slots, error = _run_unchecked(spec, job, reference)
     refused_in, code, refusal = _run_checked(spec, job, reference)
@@ -68,9 +71,7 @@ def _run_unchecked(spec: RunSpec, job: Job, reference: Reference) -> tuple[str, 
         except ContractError as error:
             cause = error.__cause__ or error
             return f"{type(cause).__name__}: {str(cause).splitlines()[0]}", None, None
-    errors = [verdict.max_error for verdict in verdicts]
-    worst = math.nan if any(map(math.isnan, errors)) else max(errors)
-    return "", max(verdict.differing_slots for verdict in verdicts), worst
+    return "", max(verdict.differing_slots for verdict in verdicts), worst_error(verdicts)
 
 
 def _run_checked(spec: RunSpec, job: Job, reference: Reference) -> tuple[str, str, str]:

@@ -1,6 +1,5 @@
 """The cells of a run: each layout with each row format, on many ranks, against one rank."""
 
-import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,15 @@ import torch
 
 from dsa_contracts import Layout
 from dsa_cp.comm import run_ranks
-from dsa_cp.compare import RankVerdict, Reference, compare_with_one_gpu, make_reference, run_and_compare
+from dsa_cp.compare import (
+    RankVerdict,
+    Reference,
+    compare_with_one_gpu,
+    json_number,
+    make_reference,
+    run_and_compare,
+    worst_error,
+)
 from dsa_cp.layouts import Interleave
 from dsa_cp.models import ModelDims
 from dsa_cp.planner import Plan, make_plan
@@ -85,9 +92,8 @@ class CellReport:
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        """Return the report as one object; an error that is no number is given as text."""
-        error = self.output_max_error
-        return {**asdict(self), "output_max_error": error if math.isfinite(error) else str(error)}
+        """Return the report as one object; an error that is not finite is given as text."""
+        return {**asdict(self), "output_max_error": json_number(self.output_max_error)}
 
 
 def make_job(spec: RunSpec, layout: Layout, plan: Plan) -> Job:
@@ -104,20 +110,18 @@ def reference_for(spec: RunSpec, plan: Plan, progress: Progress | None = None) -
 
 
 def verdicts_of(spec: RunSpec, job: Job, reference: Reference | None, progress: Progress | None = None) -> list[RankVerdict]:
-    """Run a job on all ranks, in threads or processes, and compare each with the reference; None: with a run of its own."""
-    if spec.in_processes:
+    """Run a job on all ranks and compare each with the reference; None: each on a GPU of its own, with a run of its own."""
+    if reference is None or spec.in_processes:
         from dsa_cp.comm.process import run_processes
 
         if reference is None:
-            ranks = spec.cp_size
-            return run_processes(ranks, compare_with_one_gpu, job, device=spec.device, timeout_s=GPU_PATIENCE_S)
+            return run_processes(spec.cp_size, compare_with_one_gpu, job, device=spec.device, timeout_s=GPU_PATIENCE_S)
         with tempfile.TemporaryDirectory(prefix="dsa-cp-") as folder:
             path = Path(folder) / "reference.pt"
             reference.save(path)
             return run_processes(spec.cp_size, run_and_compare, job, path)
-    known = reference or reference_for(spec, job.wiring.plan)
     with _threads(1):
-        return run_ranks(spec.cp_size, lambda comm: run_and_compare(comm, job, known, progress))
+        return run_ranks(spec.cp_size, lambda comm: run_and_compare(comm, job, reference, progress))
 
 
 @contextmanager
@@ -167,7 +171,6 @@ def _labelled(on_step: Callable[[str, int, int], None], label: str) -> Progress:
 
 def report_of(spec: RunSpec, job: Job, verdicts: list[RankVerdict]) -> CellReport:
     """Return the report of a cell from what its ranks found; the worst rank speaks for all."""
-    errors = [verdict.max_error for verdict in verdicts]
     plan = job.wiring.plan
     return CellReport(
         layout=job.layout.name,
@@ -184,7 +187,7 @@ def report_of(spec: RunSpec, job: Job, verdicts: list[RankVerdict]) -> CellRepor
         differing_slots=max(verdict.differing_slots for verdict in verdicts),
         first_difference=next((v.first_difference for v in verdicts if v.first_difference), ""),
         output_equal=all(verdict.output_equal for verdict in verdicts),
-        output_max_error=math.nan if any(map(math.isnan, errors)) else max(errors),
+        output_max_error=worst_error(verdicts),
         output_bound=verdicts[0].bound,
         kernels=job.kernels,
         plan=plan.name,

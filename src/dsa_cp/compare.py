@@ -79,6 +79,17 @@ class RankVerdict:
         return self.max_error <= self.bound
 
 
+def worst_error(verdicts: list[RankVerdict]) -> float:
+    """Return the largest error of all ranks; NaN wins."""
+    errors = [verdict.max_error for verdict in verdicts]
+    return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+
+def json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON has it: what is not finite as text."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
 def make_reference(comm: Comm, job: Job, progress: Progress | None = None) -> Reference:
     """Run a job on one rank and return its pools and outputs in sequence order."""
     result = run_rank(comm, job, progress)

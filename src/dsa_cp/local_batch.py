@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Generic
 
-import torch
-
 from dsa_contracts import CpBatch, Ten, declare
 from dsa_contracts.dims import NnzLocal, NnzPadded
 from dsa_contracts.states import I32, I64, Contiguous, Local, Plain
 from dsa_contracts.typevars import L, N
+from dsa_cp.numerics.rows import take_rows
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 
 
@@ -42,7 +41,7 @@ def local_batch(batch: CpBatch[L]) -> LocalBatch[L, NnzLocal]:
 def padded_local_batch(batch: CpBatch[L]) -> LocalBatch[L, NnzPadded]:
     """Return this rank's rows with the padding rows of an engine's static buffers."""
     rows = batch.padded_rows
-    requests = torch.where(rows >= 0, batch.request_of_row[rows.clamp(min=0)], 0)
+    requests = take_rows(batch.request_of_row, rows)
     return LocalBatch(
         rows,
         rebuild_positions(batch.positions, rows, batch),

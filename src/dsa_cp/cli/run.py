@@ -10,7 +10,7 @@ import typer
 from dsa_contracts import Mode
 from dsa_contracts.errors import ArgumentError
 from dsa_contracts.modes import mode_from_environment
-from dsa_cp.break_report import BreakReport, run_breakage
+from dsa_cp.break_report import BreakReport, run_breakages
 from dsa_cp.breakages import BREAKAGES, breakage_by_name
 from dsa_cp.cells import CellReport, RunSpec, run_cells
 from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
@@ -73,7 +73,7 @@ def command(
     schedule = build_schedule(found, chunk_tokens=chunk_tokens, page_size=page_size, max_batches=chosen, seed=seed)
     spec = RunSpec(dims, schedule, cp_size, layers, seed, ranks is Ranks.PROCESS, device, kernels)
     if breakage is not None:
-        return _report_breakages([run_breakage(spec, each, breakage) for each in layouts], as_json=json)
+        return _report_breakages(run_breakages(spec, layouts, breakage), as_json=json)
     reports = []
     with progress_bar(enabled=not json) as on_step:
         for report in run_cells(spec, layouts, formats, on_step):

@@ -32,7 +32,7 @@ from dsa_contracts.dims import (
 )
 from dsa_contracts.errors import PlanError
 from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import F32, I32, U8, Contiguous, DType, Local, Packed, PerRequest, Plain, Pool, Rotated
+from dsa_contracts.states import F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
 from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
 from dsa_cp.kernels.requirements import (
     capability_of,
@@ -82,7 +82,7 @@ def attend(
     codes = q.view(torch.uint8) if q.dtype == torch.float8_e4m3fn else q
     tables = (causal_lens, request_of_row, page_table)
     scales = (softmax_scale, q_scale, kv_scale)
-    out, lse = launch_attend(codes, pool, topk_indices, *tables, *scales, _torch_dtype(out_dtype), rank, group)
+    out, lse = launch_attend(codes, pool, topk_indices, *tables, *scales, out_dtype.torch_dtype, rank, group)
     return brand(out), brand(lse)
 
 
@@ -135,8 +135,3 @@ def _require(q: Tensor, pool: Tensor, rank: int) -> None:
     require_one_of(user, "kv_lora_rank", rank, (RANK,))
     require_32_bit_slots(user, pool.shape[0] * pool.shape[1])
     require_aligned(user, "pool", pool, 16)
-
-
-def _torch_dtype(mark: type[DType]) -> torch.dtype:
-    """Return the torch dtype of a dtype mark."""
-    return mark.torch_dtype

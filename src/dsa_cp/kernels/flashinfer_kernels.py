@@ -40,7 +40,6 @@ from dsa_contracts.states import (
     I64,
     U8,
     Contiguous,
-    DType,
     Fp8Row,
     Local,
     Packed,
@@ -161,7 +160,7 @@ def attend(
     Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
 ]:
     """See `dsa_contracts.stages.attend`. A key that is named twice counts twice; out is rounded to bf16."""
-    rank, dtype = row_format.part("k_nope").count, _torch_dtype(out_dtype)
+    rank, dtype = row_format.part("k_nope").count, out_dtype.torch_dtype
     _require_trtllm(q, pool, rank, row_format.name)
     if q.shape[0] == 0:
         return brand(q.new_empty(0, q.shape[1], rank, dtype=dtype)), brand(q.new_empty(0, q.shape[1], dtype=torch.float32))
@@ -208,8 +207,3 @@ def _require_trtllm(q: Tensor, pool: Tensor, rank: int, row_format: str) -> None
     require_32_bit_slots(user, pool.shape[0] * pool.shape[1])
     if 64 < q.shape[1] < 128:
         raise PlanError(f"{user} is not built for 65 to 127 heads, got {q.shape[1]}")
-
-
-def _torch_dtype(mark: type[DType]) -> torch.dtype:
-    """Return the torch dtype of a dtype mark."""
-    return mark.torch_dtype

@@ -29,7 +29,6 @@ from dsa_contracts.states import (
     I64,
     U8,
     Contiguous,
-    DType,
     Fp8Row,
     Fp8Row656,
     Global,
@@ -151,7 +150,7 @@ def attend(
     run = custom_ops.attend if _launches(q) else custom_ops.ATTEND_OP
     tables = (causal_lens, request_of_row, page_table)
     codes = q.view(torch.uint8) if q.dtype == torch.float8_e4m3fn else q
-    out, lse = run(codes, pool, topk_indices, *tables, *scales, _torch_dtype(out_dtype), rank, group)
+    out, lse = run(codes, pool, topk_indices, *tables, *scales, out_dtype.torch_dtype, rank, group)
     return brand(out), brand(lse)
 
 
@@ -159,8 +158,3 @@ def _require_widths(user: str, *widths: int) -> None:
     """Refuse widths that are no powers of two: the blocks of a kernel are."""
     for width in widths:
         require_power_of_two(f"Triton {user}", "widths", width)
-
-
-def _torch_dtype(mark: type[DType]) -> torch.dtype:
-    """Return the torch dtype of a dtype mark."""
-    return mark.torch_dtype

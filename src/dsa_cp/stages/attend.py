@@ -23,7 +23,6 @@ from dsa_contracts.states import (
     I32,
     U8,
     Contiguous,
-    DType,
     Local,
     Packed,
     PackedRowStride,
@@ -60,7 +59,7 @@ def attend(
     """See `dsa_contracts.stages.attend`."""
     rows, heads, _ = q.shape
     rank = row_format.part("k_nope").count
-    out = torch.zeros(rows, heads, rank, dtype=_torch_dtype(out_dtype), device=q.device)
+    out = torch.zeros(rows, heads, rank, dtype=out_dtype.torch_dtype, device=q.device)
     lse = torch.full((rows, heads), float("-inf"), device=q.device)
     for request, blocks in row_blocks(request_of_row, causal_lens):
         slots = slots_of_request(page_table, request, blocks[-1].num_keys, pool.shape[1])
@@ -120,8 +119,3 @@ def _attend_block(q: Tensor, keys: Tensor, visible: Tensor, rank: int) -> tuple[
     out = (weights.flatten(0, 1) @ values).view(rows, heads, rank)
     out = torch.where(total[..., None] == 0, 0.0, out / total[..., None])
     return out, total.log() + top[..., 0]
-
-
-def _torch_dtype(mark: type[DType]) -> torch.dtype:
-    """Return the torch dtype of a dtype mark."""
-    return mark.torch_dtype

@@ -1,12 +1,11 @@
 """Reference of `rebuild_positions`: one gather by the batch's row index."""
 
-import torch
-
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
 from dsa_contracts.dims import Nnz
 from dsa_contracts.states import I64, Contiguous, Global, Local, Plain, Sequence
 from dsa_contracts.typevars import L, N
+from dsa_cp.numerics.rows import take_rows
 
 
 @stage(contracts.rebuild_positions)
@@ -16,4 +15,4 @@ def rebuild_positions(
     batch: CpBatch[L],
 ) -> Ten[Local[L], Plain, I64, Contiguous, N]:
     """See `dsa_contracts.stages.rebuild_positions`."""
-    return brand(torch.where(rows >= 0, positions[rows.clamp(min=0)], 0))
+    return brand(take_rows(positions, rows))

@@ -1,12 +1,11 @@
 """Reference of `reorder_causal_lens`: one gather by the batch's row index."""
 
-import torch
-
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
 from dsa_contracts.dims import Nnz
 from dsa_contracts.states import I32, I64, Contiguous, Global, Local, Plain, Sequence
 from dsa_contracts.typevars import L, N
+from dsa_cp.numerics.rows import take_rows
 
 
 @stage(contracts.reorder_causal_lens)
@@ -16,4 +15,4 @@ def reorder_causal_lens(
     batch: CpBatch[L],
 ) -> Ten[Local[L], Plain, I32, Contiguous, N]:
     """See `dsa_contracts.stages.reorder_causal_lens`."""
-    return brand(torch.where(rows >= 0, causal_lens[rows.clamp(min=0)], 0))
+    return brand(take_rows(causal_lens, rows))

@@ -16,6 +16,7 @@ from dsa_contracts.records import ParamRecord, StageContract
 from dsa_contracts.states import Contiguous, Global, Local, PerRequest, Pool, Sequence, Table
 from dsa_contracts.tensors import TensorSpec, mark_text
 from dsa_cp.local_batch import local_batch, padded_local_batch
+from dsa_cp.numerics.rows import take_rows
 from dsa_cp.review.probe.cases import Case
 from dsa_cp.review.probe.sizes import CP_RANK, CP_SIZE, HEADS, ROPE, probe_batch, sizes_for
 
@@ -127,7 +128,7 @@ def _known(name: str, rows: object, case: Case, batch: CpBatch[Layout], sizes: d
         found = {"positions": batch.positions, "causal_lens": batch.causal_lens, "loc": batch.out_cache_loc}
     elif get_origin(rows) is Global:
         at = batch.gathered_rows
-        found = {"positions": torch.where(at >= 0, batch.positions[at.clamp(min=0)], 0), "loc": batch.rank_major_loc}
+        found = {"positions": take_rows(batch.positions, at), "loc": batch.rank_major_loc}
     elif rows is Pool:
         found = {"positions": torch.zeros(sizes["num_slots"], dtype=torch.int64)}
     elif rows is PerRequest:
