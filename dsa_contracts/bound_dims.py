@@ -1,5 +1,6 @@
 """Dims bound once for a batch and shared by all its stages, with who bound them; and the log of what was checked."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,18 +42,22 @@ class BoundDims:
         return ", ".join(f"{name}={bound.value}" for name, bound in self.dims.items())
 
 
+def _counts() -> defaultdict[str, int]:
+    return defaultdict(int)
+
+
 @dataclass
 class CheckLog:
     """What development mode did for one batch on one rank: calls, checks and unknown tensors by stage."""
 
-    calls: dict[str, int] = field(default_factory=dict)
-    checked: dict[str, int] = field(default_factory=dict)
-    unknown: dict[str, int] = field(default_factory=dict)
+    calls: defaultdict[str, int] = field(default_factory=_counts)
+    checked: defaultdict[str, int] = field(default_factory=_counts)
+    unknown: defaultdict[str, int] = field(default_factory=_counts)
 
     def add(self, stage: str, checked: int, unknown: int) -> None:
         """Count one call of a stage: how many facts were compared anew, and how many tensors carried no brand."""
-        self.calls[stage] = self.calls.get(stage, 0) + 1
+        self.calls[stage] += 1
         if checked:
-            self.checked[stage] = self.checked.get(stage, 0) + checked
+            self.checked[stage] += checked
         if unknown:
-            self.unknown[stage] = self.unknown.get(stage, 0) + unknown
+            self.unknown[stage] += unknown

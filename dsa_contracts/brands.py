@@ -49,26 +49,19 @@ class Kind:
 
 
 class Brand(NamedTuple):
-    """A tensor's state: a `Kind`, and the batch and the layer that it was made for. Each tensor object has one of its own.
-
-    It also remembers the tensor's metadata key, for as long as the tensor's version counter stands still: every in-place
-    operation moves that counter, those that change shape or strides included. Assigning to `.data` does not.
+    """A tensor's state: a `Kind`, and the batch and the layer that it was made for.
 
     Attributes:
         kind: rows, state, layout and producer.
         key: `kind.key`.
         batch_token: the batch's token; None for a tensor that outlives batches.
         layer: the layer; None for a tensor that serves every layer of its batch.
-        metadata: key of shape, strides, dtype and device, as of `version`.
-        version: the tensor's version counter when `metadata` was read, -1 where it was not.
     """
 
     kind: Kind
     key: object
     batch_token: object
     layer: int | None
-    metadata: object = None
-    version: int = -1
 
     def describe(self) -> str:
         """Return the brand in one line."""
@@ -91,13 +84,12 @@ def states_rows(tensor: Tensor) -> bool:
 
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:
-    """Put a copy of a brand on a tensor object, or take its brand off."""
-    own = None if brand is None else brand._replace(metadata=None, version=-1)
-    setattr(tensor, ATTRIBUTE, own)
+    """Put a brand on a tensor object, or take its brand off."""
+    setattr(tensor, ATTRIBUTE, brand)
 
 
 def make_brand(kind: Kind, batch_token: object, layer: int | None) -> Brand:
-    """Return a brand that remembers no metadata yet."""
+    """Return the brand of a kind for a batch and a layer."""
     return Brand(kind, kind.key, batch_token, layer)
 
 

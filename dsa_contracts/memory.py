@@ -3,18 +3,21 @@
 import contextlib
 import threading
 
-from torch import Tensor
-
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.brands import Kind
 from dsa_contracts.checks import Passed
 from dsa_contracts.layout import Layout
+from dsa_contracts.repeats import IsAgain, Leave, look_of_call, never
+from dsa_contracts.signatures import Places
 
 MEMORY_LIMIT = 1024
 """Signatures that one stage remembers; past it the oldest is forgotten."""
 
 OUTPUT_LIMIT = 16
 """Signatures of results that one remembered call keeps."""
+
+LATEST_LIMIT = 4
+"""Calls of a stage, for one kind of batch, that are recognised by their looks: writes of KV and of index rows are two."""
 
 
 class Remembered:
@@ -26,9 +29,11 @@ class Remembered:
         kinds: which of the results are of which kind.
         unknown: arguments that carried no brand.
         facts: what ranks of a collective must agree on, in words; empty for other stages.
+        is_again: recognises calls that look like the last one.
+        leave: recognises results that look like the last ones, and brands them.
     """
 
-    __slots__ = ("bindings", "facts", "kinds", "last", "outputs", "passed", "unknown")
+    __slots__ = ("bindings", "facts", "is_again", "kinds", "leave", "outputs", "passed", "unknown")
 
     def __init__(self, passed: Passed, kinds: tuple[tuple[int, Kind], ...], facts: str = "") -> None:
         """Keep what the arguments have bound; no results have passed yet."""
@@ -38,21 +43,8 @@ class Remembered:
         self.facts = facts
         self.unknown = passed.unknown
         self.outputs: set[tuple[object, ...]] = set()
-        self.last: tuple[list[tuple[object, ...]], tuple[object, ...]] | None = None
-
-    def returned_again(self, results: tuple[object, ...]) -> tuple[object, ...] | None:
-        """Return the signature of results that are like the last ones that passed, None where they are not."""
-        last = self.last
-        if last is None:
-            return None
-        facts = [(one.shape, one.stride(), one.dtype, one.device) for one in results if isinstance(one, Tensor)]
-        return last[1] if facts == last[0] and len(facts) == len(results) else None
-
-    def keep_last(self, results: tuple[object, ...], seen: tuple[object, ...]) -> None:
-        """Keep results that passed, with their signature, to know the next ones by; only where all are tensors."""
-        tensors = [one for one in results if isinstance(one, Tensor)]
-        if len(tensors) == len(results):
-            self.last = [(one.shape, one.stride(), one.dtype, one.device) for one in tensors], seen
+        self.is_again: IsAgain = never
+        self.leave: Leave = never
 
     def has_returned(self, seen: tuple[object, ...]) -> bool:
         """Whether results with this signature have passed; those that cannot be hashed are checked each time."""
@@ -71,11 +63,17 @@ class Remembered:
 
 
 class Memory:
-    """Calls of one stage that passed. Ranks in threads share it."""
+    """Calls of one stage that passed. Ranks in threads share it.
+
+    Attributes:
+        calls: by their signature.
+        latest: the latest few for each kind of batch, to be recognised by their looks.
+    """
 
     def __init__(self) -> None:
         """Start with nothing."""
         self.calls: dict[tuple[object, ...], Remembered] = {}
+        self.latest: dict[object, tuple[Remembered, ...]] = {}
         self._lock = threading.Lock()
 
     def recall(self, key: tuple[object, ...], batch: CpBatch[Layout]) -> Remembered | None:
@@ -88,6 +86,19 @@ class Memory:
             return found
         return None
 
+    def expect_again(self, key: tuple[object, ...], args: tuple[object, ...], batch: CpBatch[Layout], places: Places) -> None:
+        """Recognise the call with this signature by its looks from now on; only the latest few for such a batch are."""
+        found = self.recall(key, batch)
+        if found is None:
+            return
+        if not found.is_again(args, batch):
+            found.is_again = look_of_call(args, batch, places)
+        with self._lock:
+            if len(self.latest) >= MEMORY_LIMIT:
+                self.latest.clear()
+            others = [one for one in self.latest.get(batch.signature, ()) if one is not found]
+            self.latest[batch.signature] = (found, *others[: LATEST_LIMIT - 1])
+
     def keep(self, key: tuple[object, ...], found: Remembered, batch: CpBatch[Layout]) -> None:
         """Bind the dims of a call that passed, and remember it; the oldest goes when there are too many."""
         for name, value, by in found.bindings:
@@ -97,3 +108,4 @@ class Memory:
             self.calls[key] = found
             while len(self.calls) > MEMORY_LIMIT:
                 del self.calls[next(iter(self.calls))]
+                self.latest.clear()

@@ -1,7 +1,7 @@
 """The signature of a call: everything that a contract reads, apart from device data. Equal signatures pass alike.
 
-This runs before every call that passed before, so it is written to be cheap: brands and batches take part by objects
-that are one for equal facts, whose hash is their identity, and the group is known by its place and not by a protocol test.
+Brands and batches take part by objects that are one for equal facts, whose hash is their identity, and the group is known
+by its place and not by a protocol test. A call that looks like the one before is recognised without: see `repeats`.
 """
 
 from dataclasses import dataclass
@@ -66,14 +66,6 @@ def metadata_key(tensor: Tensor) -> object:
     return found
 
 
-def version_of(tensor: Tensor) -> int:
-    """Return a tensor's version counter, -1 for inference tensors, which have none."""
-    try:
-        return tensor._version
-    except RuntimeError:
-        return -1
-
-
 def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Places) -> tuple[object, ...]:
     """Return the signature of a call's arguments as one value, hashable where all arguments are.
 
@@ -89,15 +81,12 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
         if brand is None or not isinstance(arg, Tensor):
             parts += (metadata_key(arg), None) if isinstance(arg, Tensor) else (type(arg), arg)
             continue
-        _, key, made_for, made_in, metadata, seen = brand
-        if seen < 0 or seen != version_of(arg):
-            metadata = metadata_key(arg)
-            setattr(arg, ATTRIBUTE, brand._replace(metadata=metadata, version=version_of(arg)))
+        _, key, made_for, made_in = brand
         if made_for is not token and made_for is not None:
             key = object()  # stale: equal to nothing that is remembered
         elif made_in is not layer and made_in is not None and layer is not None and made_in != layer:
             key = object()
-        add(metadata)
+        add(metadata_key(arg))
         add(key)
     for at in places.others:
         arg = args[at]

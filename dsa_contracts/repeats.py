@@ -1,0 +1,111 @@
+"""A call that comes again, layer after layer, recognised without hashing what it is made of.
+
+The memory of a stage knows every call that passed, by a signature that takes microseconds to make. Most calls are those of
+the layer before with other tensors, so that a remembered call also keeps what it looked like: its values, a guard over its
+tensors, the keys of their brands. Comparing with these decides the same thing as the signature; where it says no, the
+signature is made.
+
+Both comparisons are written out as source, one line an argument, and compiled: a loop over arguments costs more than what it
+compares. The source depends on which arguments are tensors, have brands and so on, and not on what they are.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from types import CodeType
+from typing import Any, cast
+
+from torch import Tensor
+
+from dsa_contracts.batch import CpBatch
+from dsa_contracts.brands import ATTRIBUTE, Brand, Kind, brand_of
+from dsa_contracts.layout import Layout
+from dsa_contracts.signatures import Places
+from dsa_contracts.tensor_guard import same_tensors
+
+Args = tuple[object, ...]
+IsAgain = Callable[[Args, CpBatch[Layout]], bool]
+"""Whether a call of a batch with the same signature looks like the one it was made for. False may also mean: not known."""
+Leave = Callable[[object, CpBatch[Layout]], bool]
+"""Whether what a call returned looks like what it was made for; if so it has been branded."""
+
+
+def never(_first: object, _second: object) -> bool:
+    """Recognise nothing."""
+    return False
+
+
+def look_of_call(args: Args, batch: CpBatch[Layout], places: Places) -> IsAgain:
+    """Return what recognises calls that look like this one; `never` where its tensors are not plain ones.
+
+    Calls of a collective are not meant: its ranks ask each other every time.
+    """
+    tensors = {at: one for at in places.tensors if isinstance(one := args[at], Tensor)}
+    same = same_tensors(tuple(tensors.values()))
+    if same is None:
+        return never
+    known: dict[str, object] = {"same": same}
+    layer_test = "is None" if batch.layer is None else "is not None"
+    lines = [f"layer, token = batch.layer, batch.token; ok = layer {layer_test}"]
+    for at in sorted({*places.tensors, *places.others} - {*tensors}):
+        known |= {f"value{at}": args[at], f"type{at}": type(args[at])}
+        lines.append(f"ok = ok and (a{at} is value{at} or (type(a{at}) is type{at} and a{at} == value{at}))")
+    lines.append(f"ok = ok and same({', '.join(f'a{at}' for at in tensors)})")
+    for at, tensor in tensors.items():
+        brand = brand_of(tensor)
+        lines.append(f"brand = getattr(a{at}, {ATTRIBUTE!r}, None)")
+        if brand is None:
+            lines.append("ok = ok and brand is None")
+            continue
+        known[f"key{at}"] = brand.key
+        lines += ["if brand is None: return False", "_, key, made_for, made_in = brand"]
+        lines.append(f"ok = ok and key is key{at} and (made_for is token or made_for is None)")
+        lines.append("ok = ok and (made_in is layer or made_in is None or layer is None or made_in == layer)")
+    for at in places.offsets:
+        if at in tensors:
+            known[f"offset{at}"] = tensors[at].storage_offset()
+            lines.append(f"ok = ok and a{at}.storage_offset() == offset{at}")
+    unpacked = ", ".join(f"a{at}" for at in range(len(args)))
+    return cast(IsAgain, _written("is_again(args, batch)", [f"{unpacked}, = args", *lines, "return ok"], known))
+
+
+def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...]) -> Leave:
+    """Return what recognises results that look like these and brands them; `never` where they are not plain tensors.
+
+    Args:
+        result: what the call returned.
+        kinds: which of its results is of which kind.
+    """
+    if result is None:
+        return _is_nothing
+    results = result if isinstance(result, tuple) else (result,)
+    tensors = tuple(one for one in results if isinstance(one, Tensor))
+    same = same_tensors(tensors) if tensors and len(tensors) == len(results) else None
+    if same is None:
+        return never
+    known: dict[str, object] = {"same": same, "new": tuple.__new__, "Brand": Brand}
+    names = ", ".join(f"r{at}" for at in range(len(results)))
+    lines = [f"if type(result) is not tuple or len(result) != {len(results)}: return False", f"{names}, = result"]
+    if not isinstance(result, tuple):
+        lines = ["r0 = result"]
+    lines += [f"if not same({names}): return False", "token, layer = batch.token, batch.layer"]
+    for at, kind in kinds:
+        known |= {f"kind{at}": kind, f"key{at}": kind.key}
+        lines.append(f"r{at}.{ATTRIBUTE} = new(Brand, (kind{at}, key{at}, token, layer))")
+    return cast(Leave, _written("leave(result, batch)", [*lines, "return True"], known))
+
+
+def _is_nothing(result: object, _batch: object) -> bool:
+    return result is None
+
+
+def _written(head: str, lines: list[str], known: dict[str, object]) -> Callable[..., Any]:
+    """Return the function with this head and body, which reads `known` as its globals."""
+    space = dict(known)
+    exec(_compiled("\n    ".join([f"def {head}:", *lines])), space)
+    function: Callable[..., Any] = space[head.partition("(")[0]]  # type: ignore[assignment]
+    return function
+
+
+@cache
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<a call that comes again>", "exec")
