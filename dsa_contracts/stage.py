@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
+from dsa_contracts.binding import refuse_other_objects, same_parameters
 from dsa_contracts.brands import make_brand, output_kind, set_brand
 from dsa_contracts.checks import Passed, check_invariants, check_params, check_stated
 from dsa_contracts.comm import Comm
-from dsa_contracts.errors import ContractDefinitionError, ContractError, StageInputError, StageOutputError
+from dsa_contracts.errors import ContractError, StageInputError
 from dsa_contracts.layout import Layout
 from dsa_contracts.memory import Memory, Remembered
 from dsa_contracts.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.records import StageContract, contract_of, register_implementation
 from dsa_contracts.repeats import look_of_results
 from dsa_contracts.signatures import call_signature, output_signature, places_of, shared_facts
-from dsa_contracts.tensors import describe_tensor
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -43,7 +43,7 @@ def stage(stub: Function, *, mode: Mode | None = None) -> Callable[[Function], F
     chosen = mode or mode_from_environment()
 
     def bind(function: Function) -> Function:
-        _same_parameters(contract, function)
+        same_parameters(contract, function)
         register_implementation(function, contract)
         if chosen is Mode.PRODUCTION:
             return function
@@ -57,22 +57,6 @@ def stage(stub: Function, *, mode: Mode | None = None) -> Callable[[Function], F
 def unchecked_function(function: Function) -> Function:
     """Return the implementation without its checks; in production mode the same object."""
     return getattr(function, "__wrapped__", function)
-
-
-def _same_parameters(contract: StageContract, function: Callable[..., object]) -> None:
-    """Raise ContractDefinitionError DSA002 unless an implementation has the parameters of its contract, in order."""
-    want, got = _shown_parameters(contract.stub), _shown_parameters(function)
-    if want != got:
-        raise ContractDefinitionError(
-            f"{function.__name__} is not an implementation of {contract.name}",
-            code="DSA002",
-            facts=[("expected", ", ".join(want)), ("got", ", ".join(got)), ("contract", contract.location)],
-        )
-
-
-def _shown_parameters(function: Callable[..., object]) -> list[str]:
-    """Return the parameters of a function as they are written, without their annotations."""
-    return [str(param.replace(annotation=param.empty)) for param in inspect.signature(function).parameters.values()]
 
 
 class _Checked:
@@ -224,7 +208,7 @@ class _Checked:
     ) -> Passed:
         """Check return values against the contract under what the arguments have bound; return what they bind."""
         contract = self.contract
-        _refuse_other_objects(contract, args, results, batch)
+        refuse_other_objects(contract, args, results, batch)
         passed = Passed(dict(found.passed.variables), dict(found.passed.dims))
         names = (*contract.names, *(record.name for record in contract.returns))
         values = dict(zip(names, (*args, *results), strict=True))
@@ -233,31 +217,3 @@ class _Checked:
         if reads_values:
             passed.checked += check_invariants(contract, contract.ensures, values, batch, reads_data=True, is_output=True)
         return passed
-
-
-def _refuse_other_objects(
-    contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], batch: CpBatch[Layout]
-) -> None:
-    """Raise StageOutputError where results are too few or too many (DSA201), or one is an argument itself (DSA123)."""
-    if len(results) != len(contract.returns):
-        raise StageOutputError(
-            f"{contract.name}: returned {len(results)} values, its contract has {len(contract.returns)}",
-            facts=[
-                ("expected", ", ".join(record.name for record in contract.returns) or "no return value"),
-                ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
-                ("where", batch.where),
-                ("contract", contract.location),
-            ],
-        )
-    for name, arg in zip(contract.names, args, strict=True):
-        if isinstance(arg, Tensor) and any(arg is result for result in results):
-            raise StageOutputError(
-                f"{contract.name}: returned its argument {name} itself",
-                code="DSA123",
-                facts=[
-                    ("got", describe_tensor(arg)),
-                    ("where", batch.where),
-                    ("contract", contract.location),
-                    ("try", "return a view of it: a brand is on an object"),
-                ],
-            )

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from dsa_cp.cells import RunSpec, make_job, reference_for, report_of, run_cells, verdicts_of
+from dsa_cp.comm import run_ranks
 from dsa_cp.compare import Reference
+from dsa_cp.kernel_sets import KERNEL_SETS, TorchKernels, observed
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.models import MODELS
-from dsa_cp.planner import make_plan
+from dsa_cp.planner import CommKind, make_plan
+from dsa_cp.run import run_rank
 from dsa_cp.schedule import build_schedule
 from dsa_cp.trace import TraceRequest
 
@@ -41,6 +44,35 @@ def test_all_cells_have_the_bytes_of_one_rank() -> None:
         "fp8": "rope_quantize",
         "fp8_656": "quantize_rows",
     }
+
+
+def test_cells_whose_gathers_go_into_the_pools_have_the_bytes_of_one_rank() -> None:
+    spec = replace(spec_of(3), comm="symmetric")
+    reports = list(run_cells(spec, (Zigzag(), VllmZigzag()), ("bf16", "fp8", "fp8_656")))
+    assert all(report.kv_bytes_equal and report.output_equal for report in reports)
+    assert {r.plan.rsplit("/")[-1] for r in reports} == {
+        "rope_gather_write",
+        "rope_quantize_gather_write",
+        "rope_quantize_rows_gather_write",
+    }
+    assert {r.comm for r in reports} == {"symmetric"}
+
+
+def test_keys_of_the_indexer_go_the_way_of_kv_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: dict[CommKind, list[str]] = {"collective": [], "symmetric": []}
+    for comm, names in called.items():
+        noted = observed(TorchKernels, lambda name, args, result, to=names: to.append(name))  # type: ignore[misc]
+        monkeypatch.setitem(KERNEL_SETS, "torch", noted)
+        plan = make_plan("trtllm", "fp8", comm=comm)
+        job = make_job(spec_of(2), Interleave(), plan)
+        run_ranks(2, lambda group, job=job: run_rank(group, job))  # type: ignore[misc]
+    assert {name: called["collective"].count(name) for name in ("all_gather_kv", "write_kv", "gather_write_kv")} == {
+        "all_gather_kv": called["collective"].count("select_topk") * 2,
+        "write_kv": called["collective"].count("select_topk") * 2,
+        "gather_write_kv": 0,
+    }
+    assert called["symmetric"].count("gather_write_kv") == called["symmetric"].count("select_topk") * 2 > 0
+    assert "all_gather_kv" not in called["symmetric"]
 
 
 def test_the_schedule_of_these_tests_has_hits_and_a_one_token_request() -> None:

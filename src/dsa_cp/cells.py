@@ -21,7 +21,7 @@ from dsa_cp.compare import (
 )
 from dsa_cp.layouts import Interleave
 from dsa_cp.models import ModelDims
-from dsa_cp.planner import Plan, make_plan
+from dsa_cp.planner import CommKind, Plan, make_plan
 from dsa_cp.run import Job, Progress
 from dsa_cp.schedule import Schedule
 from dsa_cp.wiring import wire
@@ -49,6 +49,8 @@ class RunSpec:
         in_processes: whether each rank is a process of its own instead of a thread.
         device: where to run: `cpu`, or `cuda`, where rank r of the processes is on GPU r.
         kernels: name of the kernel set, see `dsa_cp.kernel_sets`.
+        comm: whether a gather lands in new memory or may go straight into the pools of all ranks. GPUs then reach each
+            other's memory; on a CPU the stage that does both gathers and writes.
     """
 
     model: ModelDims
@@ -59,6 +61,7 @@ class RunSpec:
     in_processes: bool = False
     device: str = "cpu"
     kernels: str = "torch"
+    comm: CommKind = "collective"
 
     @property
     def is_on_gpus(self) -> bool:
@@ -73,6 +76,7 @@ class CellReport:
     layout: str
     kv_format: str
     cp_size: int
+    comm: str
     batches: int
     tokens: int
     layers: int
@@ -159,7 +163,7 @@ def run_cells(
         if not spec.is_on_gpus:
             reference = reference_for(spec, plan, _labelled(on_step, f"one rank, {kv_format}"))
         for layout in layouts:
-            plan = make_plan(backend, kv_format, layout=layout.name, cp_size=size)
+            plan = make_plan(backend, kv_format, layout=layout.name, cp_size=size, comm=spec.comm)
             job = make_job(spec, layout, plan)
             label = f"{spec.cp_size} ranks, {layout.name}, {kv_format}"
             yield report_of(spec, job, verdicts_of(spec, job, reference, _labelled(on_step, label)))
@@ -176,6 +180,7 @@ def report_of(spec: RunSpec, job: Job, verdicts: list[RankVerdict]) -> CellRepor
         layout=job.layout.name,
         kv_format=plan.row_format,
         cp_size=spec.cp_size,
+        comm=spec.comm,
         batches=len(spec.schedule.batches),
         tokens=sum(batch.nnz for batch in spec.schedule.batches),
         layers=spec.num_layers,

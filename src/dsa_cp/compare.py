@@ -123,7 +123,18 @@ def pool_digest(pools: list[Tensor]) -> str:
 def compare_with_one_gpu(comm: Comm, job: Job) -> RankVerdict:
     """Run a job as one rank of it and alone, both on this rank's GPU, and compare: no reference leaves the GPU."""
     alone = replace(job, layout=Interleave())
-    return run_and_compare(comm, job, run_ranks(1, lambda one: make_reference(one, alone))[0])
+    reference = run_ranks(1, lambda one: make_reference(one, alone))[0]
+    return run_and_compare(_as_planned(comm, job), job, reference)
+
+
+def _as_planned(comm: Comm, job: Job) -> Comm:
+    """Return the group that the plan is for: where it gathers into pools, one whose GPUs reach each other's memory."""
+    from dsa_cp.comm.distributed import DistributedComm, current_gpu
+    from dsa_cp.comm.symmetric import SymmetricComm
+
+    if job.wiring.gathers_into_pool and isinstance(comm, DistributedComm):
+        return SymmetricComm(comm, current_gpu())
+    return comm
 
 
 def _differing_slots(pools: list[Tensor], known: list[Tensor]) -> tuple[int, str]:

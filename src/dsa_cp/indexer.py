@@ -16,8 +16,18 @@ def choose_keys(
     pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
     row_format: RowFormat[F, ND, RD],
     page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    *,
+    gathers_into_pool: bool = False,
 ) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
     """Return the keys that each local row attends to; the indexer keys of all ranks stand in `pool` after the call.
+
+    Args:
+        inputs: this rank's rows of the layer.
+        setting: what the layer runs with.
+        pool: the indexer's pool of the layer.
+        row_format: its row format.
+        page_table: pages of each request.
+        gathers_into_pool: whether keys go straight into the pools of all ranks, as KV rows then do.
 
     Sync: one collective.
     """
@@ -26,8 +36,11 @@ def choose_keys(
     table, width, style = setting.cos_sin_cache, model.qk_rope_head_dim, model.index_rope_style
     k_index = ops.apply_rope(inputs.k_index, local.positions, table, width, style, batch)
     packed = ops.pack_index_key(k_index, row_format, batch)
-    gathered = ops.all_gather_kv(packed, row_format, batch, setting.comm)
-    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    if gathers_into_pool:
+        ops.gather_write_kv(pool, packed, rank_major_loc(batch), row_format, batch, setting.comm)
+    else:
+        gathered = ops.all_gather_kv(packed, row_format, batch, setting.comm)
+        ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
     return ops.select_topk(
         ops.apply_rope(inputs.q_index, local.positions, table, width, style, batch),
         inputs.head_weights,

@@ -74,6 +74,17 @@ KERNEL_SETS: dict[str, type[TorchKernels]] = {
 }
 
 
+def reaching_peers(kernels: type[TorchKernels]) -> type[TorchKernels]:
+    """Return a kernel set for a `SymmetricComm`: what gathers and writes does so in one launch, the rest is of `kernels`."""
+    from dsa_cp.kernels import symmetric_kernels
+
+    members = {
+        "gather_write_kv": staticmethod(symmetric_kernels.gather_write_kv),
+        "gather_write_kv_and_index": staticmethod(symmetric_kernels.gather_write_kv_and_index),
+    }
+    return type(f"{kernels.__name__}ReachingPeers", (kernels,), members)
+
+
 def observed(kernels: type[TorchKernels], observe: Callable[[str, tuple[object, ...], object], None]) -> type[TorchKernels]:
     """Return a kernel set that does what `kernels` does and tells each call: the stage's name, arguments and result."""
 

@@ -39,7 +39,9 @@ def run_layer(
     ops = setting.kernels
     batch, local = setting.batch, setting.local
     page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages] = brand(batch.required("page_table", "attend"))
-    topk = choose_keys(inputs, setting, pools.index, wiring.index_format, page_table)
+    topk = choose_keys(
+        inputs, setting, pools.index, wiring.index_format, page_table, gathers_into_pool=wiring.gathers_into_pool
+    )
     q = wiring.place(inputs, setting, pools.kv, wiring.row_format)
     out, lse = ops.attend(
         q,

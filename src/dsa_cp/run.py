@@ -1,8 +1,8 @@
 """Run prefill batches through the path on simulated or real ranks, and compare with one rank."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from dsa_contracts import Comm, CpBatch, Layout, declare_lasting
 from dsa_contracts.states import Packed, Pool, Rotated
 from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
-from dsa_cp.kernel_sets import KERNEL_SETS
+from dsa_cp.kernel_sets import KERNEL_SETS, reaching_peers
 from dsa_cp.layouts import build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch
 from dsa_cp.models import ModelDims
@@ -71,12 +71,30 @@ class RankResult:
     unknown: int
 
 
-def new_pools(job: Job, layer: int) -> LayerPools[Any]:
-    """Return empty pools of one layer."""
+@runtime_checkable
+class SharesPools(Protocol):
+    """A group that makes pools which its ranks reach: a `SymmetricComm`, which a machine without GPUs need not import."""
+
+    def new_pools(self, count: int, shape: Sequence[int]) -> list[Tensor]:
+        """Return zeroed pools of uint8, the same call on every rank."""
+
+
+def sharing_pools(comm: object) -> SharesPools | None:
+    """Return a group that shares pools as such, None for any other."""
+    return comm if isinstance(comm, SharesPools) else None
+
+
+def new_pools(job: Job, layer: int, comm: Comm | None = None) -> LayerPools[Any]:
+    """Return empty pools of one layer; where the group's ranks reach each other's memory, pools that they reach."""
     size, schedule = job.schedule.page_size, job.schedule
+    shares = sharing_pools(comm)
 
     def pool(row_format: Any) -> Any:
-        rows = torch.zeros(schedule.num_pages, size, row_format.row_bytes, dtype=torch.uint8, device=job.device)
+        shape = (schedule.num_pages, size, row_format.row_bytes)
+        if shares is not None:
+            (rows,) = shares.new_pools(1, shape)
+        else:
+            rows = torch.zeros(shape, dtype=torch.uint8, device=job.device)
         return declare_lasting(rows, Pool, Packed[row_format.mark, Rotated], f"pool of layer {layer}", layer)
 
     return LayerPools(pool(job.wiring.row_format), pool(job.wiring.index_format))
@@ -112,7 +130,10 @@ def run_rank(comm: Comm, job: Job, progress: Progress | None = None) -> RankResu
 
     Sync: two collectives a batch and layer.
     """
-    pools = [new_pools(job, layer) for layer in range(job.num_layers)]
+    kernels = KERNEL_SETS[job.kernels]
+    if sharing_pools(comm) is not None:
+        kernels = reaching_peers(kernels)
+    pools = [new_pools(job, layer, comm) for layer in range(job.num_layers)]
     num_positions = max(chunk.prefix_len + chunk.extend_len for batch in job.schedule.batches for chunk in batch.chunks)
     table = cos_sin_cache(job.model, num_positions, torch.device(job.device))
     outs, rows, logs = [], [], []
@@ -124,7 +145,7 @@ def run_rank(comm: Comm, job: Job, progress: Progress | None = None) -> RankResu
         for layer in range(job.num_layers):
             view = batch.at_layer(layer)
             scale = job.wiring.quant_scale
-            setting = Setting(job.model, view, local, comm, table, scale, scale, KERNEL_SETS[job.kernels])
+            setting = Setting(job.model, view, local, comm, table, scale, scale, kernels)
             drawn = draw(job.model, batch.nnz, job.seed, planned.index, layer, torch.device(job.device))
             inputs = shard_inputs(drawn, job.model, local, view)
             outs.append(run_layer(inputs, setting, pools[layer], job.wiring).out)

@@ -44,6 +44,11 @@ class Wiring(Generic[F, ND, RD, QD]):
         """Value of a flat row = code * kv_scale."""
         return 1.0 / self.quant_scale
 
+    @property
+    def gathers_into_pool(self) -> bool:
+        """Whether rows go straight into the pools of all ranks; the indexer's go the way of K's."""
+        return "gather_write_kv" in self.plan.stages
+
 
 PLACEMENTS: dict[str, Placement[Any, Any, Any, Any]] = {
     "gather_rope": placements.gather_rope,

@@ -1,18 +1,16 @@
 """A call that passed is remembered by its signature; one that differs in anything that a contract reads is not."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from dsa_contracts import CpBatch, Mode, Ten, contract, stage, tensor_guard
+from dsa_contracts import CpBatch, Mode, Ten, contract, stage
 from dsa_contracts import memory as memory_module
-from dsa_contracts.brands import brand_of, make_brand
+from dsa_contracts.brands import make_brand
 from dsa_contracts.dims import KvLoraRank, NnzLocal
 from dsa_contracts.invariants import Call, Invariant
-from dsa_contracts.signatures import call_signature
 from dsa_contracts.states import BF16, Local, Plain, Rotated, Sequence, UnitLast
 from dsa_contracts.typevars import L
 from dsa_cp.layouts import Interleave
@@ -30,6 +28,8 @@ from tests.contracts.toys import (
     turn_with,
 )
 
+pytestmark = pytest.mark.usefixtures("both_guards")
+
 
 def new_checks(function: Callable[..., Any], *args: Any) -> int:
     """How many facts a call compares anew."""
@@ -37,74 +37,6 @@ def new_checks(function: Callable[..., Any], *args: Any) -> int:
     before = log.checked.get("turn", 0)
     function(*args)
     return int(log.checked.get("turn", 0) - before)
-
-
-@pytest.fixture(autouse=True, params=["torch's guards", "python"])
-def guards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every case with each of the two ways to compare tensors."""
-    if request.param == "python":
-        monkeypatch.setattr(tensor_guard, "HAS_GUARDS", False)
-    else:
-        assert tensor_guard.HAS_GUARDS
-
-
-@pytest.fixture
-def signatures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the stages whose calls were looked up by signature."""
-    made: list[str] = []
-
-    def noted(args: Any, batch: Any, places: Any) -> Any:
-        made.append(f"layer {batch.layer}")
-        return call_signature(args, batch, places)
-
-    monkeypatch.setattr(sys.modules["dsa_contracts.stage"], "call_signature", noted)
-    return made
-
-
-def test_a_call_that_comes_again_is_recognised_without_its_signature(signatures: list[str]) -> None:
-    batch, function = batch_of(), checked_turn()
-    for layer in range(5):
-        function(*args_of(batch.at_layer(layer)))
-    assert signatures == ["layer 0"]
-    function(*args_of(batch))
-    assert signatures == ["layer 0", "layer None"]
-    for _ in range(2):
-        function(*args_of(batch.at_layer(5)))
-        function(*args_of(batch))
-    assert signatures == ["layer 0", "layer None"]
-
-
-def test_a_new_batch_is_looked_up_once_and_an_unlike_call_each_time(signatures: list[str]) -> None:
-    function = checked_turn()
-    for expected in (1, 2):
-        batch = batch_of()
-        for _ in range(3):
-            function(*args_of(batch))
-        assert len(signatures) == expected
-    for scale in (3.0, 4.0, 5.0, 6.0, 7.0):
-        function(*args_of(batch, scale=scale))
-    assert len(signatures) == 7
-    for scale in (7.0, 6.0, 5.0, 4.0):
-        function(*args_of(batch, scale=scale))
-    assert len(signatures) == 7
-    function(*args_of(batch, scale=3.0))
-    assert len(signatures) == 8
-
-
-def test_results_of_a_recognised_call_are_branded_for_their_own_layer() -> None:
-    batch, function = batch_of(), checked_turn()
-    for layer in range(3):
-        found = brand_of(function(*args_of(batch.at_layer(layer))))
-        assert found is not None
-        assert (found.layer, found.batch_token, found.kind.producer) == (layer, batch.token, "turn.turned")
-
-
-def test_a_recognised_call_still_counts_what_no_brand_states() -> None:
-    batch, function = batch_of(), checked_turn()
-    for _ in range(3):
-        function(*args_of(batch, x=rows_of()))
-    assert batch.log.calls == {"turn": 3}
-    assert batch.log.unknown == {"turn": 3}
 
 
 def test_a_call_that_passed_is_looked_up_and_adds_no_checks() -> None:
@@ -293,22 +225,6 @@ def test_where_a_tensor_starts_in_its_memory_is_remembered_where_an_invariant_re
         function(local(rows[:3], Plain, batch), batch)
     text = refusal(function, local(rows[1:], Plain, batch), batch)
     assert text.splitlines()[0] == "StageInputError DSA104: first_only: x starts at 2"
-
-
-def test_one_tensor_for_two_parameters_is_looked_up_each_time(signatures: list[str]) -> None:
-    @contract()
-    def compared(
-        x: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
-        y: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
-        batch: CpBatch[L],
-    ) -> None: ...
-
-    batch = batch_of()
-    x = local(rows_of(), Plain, batch)
-    function: Any = stage(compared, mode=Mode.DEVELOPMENT)(lambda x, y, batch: None)
-    for _ in range(3):
-        function(x, x, batch)
-    assert len(signatures) == 3
 
 
 def test_an_argument_that_cannot_be_hashed_is_checked_each_time() -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from dsa_contracts.capabilities import CAPABILITIES, Capability
 from dsa_contracts.errors import ArgumentError, PlanError
+from dsa_cp.cli.options import Group
 from dsa_cp.cli.output import print_error, print_json, print_line
 from dsa_cp.planner.choice import Cost
 from dsa_cp.planner.compare import KINDS, Comparison, compare
@@ -37,13 +38,6 @@ class Phase(StrEnum):
 
     PREFILL = "prefill"
     DECODE = "decode"
-
-
-class Group(StrEnum):
-    """Whether ranks reach each other's memory."""
-
-    COLLECTIVE = "collective"
-    SYMMETRIC = "symmetric"
 
 
 class Other(StrEnum):

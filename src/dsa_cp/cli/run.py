@@ -13,6 +13,7 @@ from dsa_contracts.modes import mode_from_environment
 from dsa_cp.break_report import BreakReport, run_breakages
 from dsa_cp.breakages import BREAKAGES, breakage_by_name
 from dsa_cp.cells import CellReport, RunSpec, run_cells
+from dsa_cp.cli.options import Group
 from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
 from dsa_cp.compare import output_bound
 from dsa_cp.kernel_sets import KERNEL_SETS, available_on
@@ -51,6 +52,9 @@ def command(
     kv_format: Annotated[list[str] | None, typer.Option(help="bf16, fp8, fp8_656.")] = None,
     ranks: Annotated[Ranks, typer.Option(help="Ranks as threads of this process, or as processes.")] = Ranks.THREAD,
     device: Annotated[str, typer.Option(help="cpu, or cuda: with processes, a GPU a rank.")] = "cpu",
+    comm: Annotated[
+        Group, typer.Option(help="symmetric: gathers go straight into the pools of all ranks, where the plan allows it.")
+    ] = Group.COLLECTIVE,
     kernels: Annotated[str, typer.Option(help="Implementations of the stages: torch, triton, flash_mla, ...")] = "torch",
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
     break_: Annotated[str, typer.Option("--break", help="Run a known wrong order instead; 'list' names them.")] = "",
@@ -71,7 +75,7 @@ def command(
     found = read_trace(trace, requests or None) if trace else default_trace()[: requests or None]
     chosen = batches or None
     schedule = build_schedule(found, chunk_tokens=chunk_tokens, page_size=page_size, max_batches=chosen, seed=seed)
-    spec = RunSpec(dims, schedule, cp_size, layers, seed, ranks is Ranks.PROCESS, device, kernels)
+    spec = RunSpec(dims, schedule, cp_size, layers, seed, ranks is Ranks.PROCESS, device, kernels, comm.value)
     if breakage is not None:
         return _report_breakages(run_breakages(spec, layouts, breakage), as_json=json)
     reports = []

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from dsa_contracts.capabilities import CAPABILITIES, Capability
 from dsa_cp.planner.making import make
-from dsa_cp.planner.options import PlanOptions
+from dsa_cp.planner.options import CommKind, PlanOptions
 from dsa_cp.planner.plan import PLAN_VERSION, Plan
 
-__all__ = ["PLAN_VERSION", "Plan", "PlanOptions", "make_plan", "plan_for"]
+__all__ = ["PLAN_VERSION", "CommKind", "Plan", "PlanOptions", "make_plan", "plan_for"]
 
 
 def plan_for(options: PlanOptions, capabilities: Mapping[str, Capability] = CAPABILITIES) -> Plan:
@@ -34,6 +34,7 @@ def make_plan(
     *,
     layout: str = "interleave",
     cp_size: int = 2,
+    comm: CommKind = "collective",
     placement: str | None = None,
 ) -> Plan:
     """Return the prefill plan of one backend for both phases, or that of a placement by name.
@@ -43,6 +44,6 @@ def make_plan(
         PlanError: DSA401, there is no plan; DSA402, there is no such placement, or it does not fit.
     """
     options = PlanOptions(
-        prefill_backend=backend, decode_backend=backend, layout=layout, kv_format=row_format, cp_size=cp_size
+        prefill_backend=backend, decode_backend=backend, layout=layout, kv_format=row_format, cp_size=cp_size, comm=comm
     )
     return make(options, CAPABILITIES, placement)

@@ -1,0 +1,91 @@
+"""A call that comes again is recognised by its looks; what differs from it is looked up, and checked."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from dsa_contracts import CpBatch, Mode, Ten, contract, stage
+from dsa_contracts.brands import brand_of
+from dsa_contracts.dims import KvLoraRank, NnzLocal
+from dsa_contracts.signatures import call_signature
+from dsa_contracts.states import BF16, Local, Plain, UnitLast
+from dsa_contracts.typevars import L
+from tests.contracts.toys import args_of, batch_of, checked_turn, local, rows_of
+
+pytestmark = pytest.mark.usefixtures("both_guards")
+
+
+@pytest.fixture
+def signatures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the stages whose calls were looked up by signature."""
+    made: list[str] = []
+
+    def noted(args: Any, batch: Any, places: Any) -> Any:
+        made.append(f"layer {batch.layer}")
+        return call_signature(args, batch, places)
+
+    monkeypatch.setattr(sys.modules["dsa_contracts.stage"], "call_signature", noted)
+    return made
+
+
+def test_a_call_that_comes_again_is_recognised_without_its_signature(signatures: list[str]) -> None:
+    batch, function = batch_of(), checked_turn()
+    for layer in range(5):
+        function(*args_of(batch.at_layer(layer)))
+    assert signatures == ["layer 0"]
+    function(*args_of(batch))
+    assert signatures == ["layer 0", "layer None"]
+    for _ in range(2):
+        function(*args_of(batch.at_layer(5)))
+        function(*args_of(batch))
+    assert signatures == ["layer 0", "layer None"]
+
+
+def test_a_new_batch_is_looked_up_once_and_an_unlike_call_each_time(signatures: list[str]) -> None:
+    function = checked_turn()
+    for expected in (1, 2):
+        batch = batch_of()
+        for _ in range(3):
+            function(*args_of(batch))
+        assert len(signatures) == expected
+    for scale in (3.0, 4.0, 5.0, 6.0, 7.0):
+        function(*args_of(batch, scale=scale))
+    assert len(signatures) == 7
+    for scale in (7.0, 6.0, 5.0, 4.0):
+        function(*args_of(batch, scale=scale))
+    assert len(signatures) == 7
+    function(*args_of(batch, scale=3.0))
+    assert len(signatures) == 8
+
+
+def test_results_of_a_recognised_call_are_branded_for_their_own_layer() -> None:
+    batch, function = batch_of(), checked_turn()
+    for layer in range(3):
+        found = brand_of(function(*args_of(batch.at_layer(layer))))
+        assert found is not None
+        assert (found.layer, found.batch_token, found.kind.producer) == (layer, batch.token, "turn.turned")
+
+
+def test_a_recognised_call_still_counts_what_no_brand_states() -> None:
+    batch, function = batch_of(), checked_turn()
+    for _ in range(3):
+        function(*args_of(batch, x=rows_of()))
+    assert batch.log.calls == {"turn": 3}
+    assert batch.log.unknown == {"turn": 3}
+
+
+def test_one_tensor_for_two_parameters_is_looked_up_each_time(signatures: list[str]) -> None:
+    @contract()
+    def compared(
+        x: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
+        y: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
+        batch: CpBatch[L],
+    ) -> None: ...
+
+    batch = batch_of()
+    x = local(rows_of(), Plain, batch)
+    function: Any = stage(compared, mode=Mode.DEVELOPMENT)(lambda x, y, batch: None)
+    for _ in range(3):
+        function(x, x, batch)
+    assert len(signatures) == 3
