@@ -22,13 +22,15 @@ def test_the_k_tail_is_measured_in_every_order(capsys: pytest.CaptureFixture[str
     assert len(cases) == 5 * 2 * 2
 
 
-def test_cells_on_two_gpus_have_the_bytes_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("comm", ["collective", "symmetric"])
+def test_cells_on_two_gpus_have_the_bytes_of_one(comm: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", "tiny", "--cp-size", "2", "--batches", "1", "--ranks", "process", "--device", "cuda", "--json"]
 
-    assert main(["run", *arguments]) == 0
+    assert main(["run", *arguments, "--comm", comm]) == 0
 
     reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(r["layout"], r["kv_format"]) for r in reports] == [
         (layout, kv_format) for kv_format in ("bf16", "fp8") for layout in ("zigzag", "interleave")
     ]
+    assert all(report["comm"] == comm for report in reports)
     assert all(report["kv_bytes_equal"] and report["output_equal"] for report in reports)
