@@ -11,14 +11,14 @@ cell() {
     report "cells, kernels $1, comm $2" $?
 }
 
-{ date -u +%F; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; python3 -c 'import torch, triton; print(torch.__version__, triton.__version__)'; } > "$out/machine.txt"
+{ date -u +%F; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; uname -r; python3 -c 'import torch, triton; print(torch.__version__, triton.__version__)'; } > "$out/machine.txt"
 timeout 170 python3 -m pytest -q -rs -m gpu -p no:cacheprovider -p no:benchmark tests/kernels > "$out/kernel_tests.txt" 2>&1 &
 cell flash_mla collective
 cell flash_mla symmetric --kv-format bf16 --kv-format fp8 --kv-format fp8_656
 cell triton symmetric
 cell triton collective
 wait
-timeout 100 python3 -m pytest -q -rs -m gpu -p no:cacheprovider -p no:benchmark tests/comm tests/bench > "$out/comm_tests.txt" 2>&1
+timeout 150 python3 -m pytest -q -rs -m gpu -p no:cacheprovider -p no:benchmark tests/comm tests/bench > "$out/comm_tests.txt" 2>&1
 report "comm and bench tests" $?
 for tool in memcheck racecheck; do
     timeout 100 compute-sanitizer --tool $tool --target-processes all python3 -m tests.comm.sanitize_symmetric > "$out/sanitize_symmetric_$tool.txt" 2>&1
