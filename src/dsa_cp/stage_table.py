@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CODES, StageContract, contract_of
+from dsa_cp.whole_files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,12 +57,10 @@ def stage_table(root: Path = ROOT) -> str:
 
 
 def write_into(readme: Path) -> None:
-    """Replace the table in a README between its markers; the file is written beside and renamed."""
+    """Replace the table in a README between its markers."""
     begin, end = "<!-- stage table: begin -->\n", "<!-- stage table: end -->"
     before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
-    beside = readme.with_suffix(".new")
-    beside.write_text(before + begin + stage_table() + end + rest.partition(end)[2], encoding="utf-8")
-    beside.replace(readme)
+    write_text(readme, before + begin + stage_table() + end + rest.partition(end)[2])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dsa_cp.bench.files import read_results, write_results
 from dsa_cp.bench.measure import timing_of
 from dsa_cp.bench.suite import slowest
 from dsa_cp.cli import main
+from dsa_cp.cli.bench_tables import print_report
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="says what is refused without a CUDA device")
 
@@ -41,7 +42,7 @@ def test_the_check_part_measures_every_stage_in_every_way_that_is_installed(
 ) -> None:
     assert main(["bench", "--part", "check", "--cpu", "--json", "--out", str(tmp_path)]) == 0
 
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     records = read_results(tmp_path / "results.jsonl")
     assert printed == records
     assert records[0]["part"] == "run"
@@ -81,3 +82,28 @@ def test_plots_are_drawn_from_records(tmp_path: Path) -> None:
     written = write_results(records, tmp_path)
 
     assert [path.name for path in written] == ["results.jsonl", "k_tail.png", "k_tail.svg"]
+
+
+def test_stages_are_drawn_and_tabled_with_what_each_is_compared_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    case = {"part": "stage", "stage": "rope_quantize", "case": "1024 tokens x 128 heads", "bytes": 8, "operations": 0}
+    times = {"median_us": 2.0, "p10_us": 1.0, "p90_us": 3.0, "floor_us": 1.6}
+    records: list[dict[str, object]] = [
+        {"part": "copy", "local_gb_s": 4240.0},
+        {**case, **times, "implementation": "triton", "ratio": 1.25},
+        {**case, **times, "implementation": "flashinfer", "ratio": 1.5},
+        {**case, **times, "stage": "attend", "implementation": "triton", "operations": 4e9, "ratio": 9.0},
+    ]
+    assert [path.name for path in write_results(records, tmp_path)] == ["results.jsonl", "stages.png", "stages.svg"]
+    print_report(records)
+    shown = capsys.readouterr().out
+    assert "4240 GB/s" in shown
+    assert [line.split()[-1] for line in shown.splitlines() if "attend" in line] == ["2000"]
+
+
+def test_results_that_cannot_be_written_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["bench", "--part", "check", "--cpu", "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"dsa-cp: {tmp_path / 'file'} cannot be made a folder: file exists\n"

@@ -12,8 +12,8 @@ from dsa_contracts.errors import ArgumentError
 from dsa_cp.review.diff import compare
 from dsa_cp.review.facts import contract_facts
 from dsa_cp.review.lock import lock_text, parse_lock, read_lock
-from dsa_cp.review.writing import read_text, write_text
 from dsa_cp.stage_table import ROOT
+from dsa_cp.whole_files import read_text, write_text
 
 
 def test_the_committed_lock_is_that_of_the_contracts() -> None:

@@ -3,14 +3,15 @@
 import json
 from pathlib import Path
 
+from dsa_cp.whole_files import write_text
+
 Records = list[dict[str, object]]
 
 
 def write_results(records: Records, folder: Path) -> list[Path]:
     """Write `results.jsonl`, and a plot as PNG and SVG for each part that has one; returns the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "results.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_text(path, "".join(json.dumps(record) + "\n" for record in records))
     try:
         from dsa_cp.bench.plots import write_plots
     except ModuleNotFoundError:

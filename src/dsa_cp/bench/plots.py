@@ -1,5 +1,6 @@
 """Plots of the records: one figure a part, as PNG and SVG."""
 
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -8,9 +9,11 @@ import matplotlib as mpl  # type: ignore[import-not-found, unused-ignore]
 from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
 
 from dsa_cp.bench.words import ORDER_NAMES
+from dsa_cp.whole_files import write_bytes
 
 Records = list[dict[str, Any]]
 COLORS = {"sglang": "#b3b3b3", "vllm": "#7f7f7f", "nccl": "#e0a030", "pull": "#5fa8d3", "push": "#0b5394"}
+STAGE_COLORS = {"triton": "#0b5394", "flashinfer": "#e0a030"}
 FLOOR = "#c0392b"
 
 
@@ -18,13 +21,14 @@ def write_plots(records: Records, folder: Path) -> list[Path]:
     """Write the plots that the records allow; returns their paths."""
     paths = []
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "dsa-cp"}):
-        figures = {"k_tail": _tail(records), "check": _checks(records), "modes": _modes(records)}
+        figures = {"k_tail": _tail(records), "check": _checks(records), "modes": _modes(records), "stages": _stages(records)}
         for name, figure in figures.items():
             for kind in ("png", "svg"):
                 if figure is None:
                     continue
-                path = folder / f"{name}.{kind}"
-                figure.savefig(path, dpi=150, bbox_inches="tight")
+                path, drawn = folder / f"{name}.{kind}", BytesIO()
+                figure.savefig(drawn, format=kind, dpi=150, bbox_inches="tight")
+                write_bytes(path, drawn.getvalue())
                 paths.append(path)
     return paths
 
@@ -107,4 +111,30 @@ def _modes(records: Records) -> Figure | None:
         axis.set_xlabel("ms a layer")
         bound = "the GPU" if size == max(sizes) else "the host"
         axis.set_title(f"{chosen[0]['layers']} layers, {size:,} tokens a rank: {bound} is busy", loc="left")
+    return figure
+
+
+def _stages(records: Records) -> Figure | None:
+    """Draw how far each implementation of `rope_quantize` and `write_kv` is above its floor."""
+    found = [r for r in records if r["part"] == "stage" and r["stage"] in ("rope_quantize", "write_kv")]
+    found = [record for record in found if record["implementation"] in STAGE_COLORS]
+    if not found:
+        return None
+    cases = list(dict.fromkeys((record["stage"], record["case"]) for record in found))
+    ways = [way for way in STAGE_COLORS if any(record["implementation"] == way for record in found)]
+    ratios = {(r["stage"], r["case"], r["implementation"]): r["ratio"] for r in found}
+    figure = Figure(figsize=(9, 0.9 + 0.36 * len(cases)), layout="constrained")
+    axis = figure.subplots()
+    for at, way in enumerate(ways):
+        points = [(line, ratios[(*case, way)]) for line, case in enumerate(cases) if (*case, way) in ratios]
+        lines, values = zip(*points, strict=True)
+        axis.scatter(values, lines, s=46, color=STAGE_COLORS[way], label=way, zorder=3 - at)
+    axis.axvline(1.0, linestyle="--", color=FLOOR, label="floor: bytes over copy bandwidth")
+    axis.set_yticks(range(len(cases)), [f"{stage}  {case}" for stage, case in cases])
+    axis.invert_yaxis()
+    axis.set_xlim(left=0.9)
+    axis.grid(axis="x", color="#e6e6e6", linewidth=0.8)
+    axis.set_xlabel("time / floor, graph replay")
+    axis.set_title("Stages against the memory floor, lower is better", loc="left")
+    axis.legend(frameon=False, fontsize=8)
     return figure

@@ -9,6 +9,7 @@ from dsa_contracts.errors import ArgumentError
 from dsa_cp.bench.suite import PARTS, run_parts
 from dsa_cp.cli.bench_tables import print_report
 from dsa_cp.cli.output import print_json, print_line
+from dsa_cp.whole_files import make_folder
 
 HELP = """Measure the path side by side in one run: the K tail in five orders, each stage against its floor, host time,
 development against production mode, and the contract check against other checkers."""
@@ -30,11 +31,14 @@ def command(
     for count in rows or ():
         if count < 2 or count % 2:
             raise ArgumentError(f"--rows is {count}; it must be an even number of at least 2")
+    if out is not None:
+        make_folder(out)
     records = run_parts(part, cpu_only=cpu, rows=tuple(rows or ()), seed=seed)
     if out is not None:
         from dsa_cp.bench.files import write_results
 
-        for path in write_results(records, out):
+        written = write_results(records, out)
+        for path in written if not json else ():
             print_line(f"wrote {path}")
     for record in records if json else ():
         print_json(record)

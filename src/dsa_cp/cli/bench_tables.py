@@ -63,9 +63,15 @@ def _modes(found: Records, records: Records) -> None:
 
 
 def _stages(found: Records, records: Records) -> None:
-    headers = ["stage", "case", "us", "floor us", "ratio"]
-    rows = [[r["stage"], r["case"], _us(r), f"{r['floor_us']:.4g}", f"{r['ratio']:.2f}"] for r in found]
-    print_table("stages against their floor (bytes over the copy bandwidth of this run)", headers, rows)
+    headers = ["stage", "case", "by", "us", "floor us", "ratio", "TFLOP/s"]
+    rows = []
+    for record in found:
+        rate = f"{record['operations'] / record['median_us'] * 1e-6:.0f}" if record["operations"] else ""
+        case = [record["stage"], record["case"], record["implementation"], _us(record)]
+        rows.append([*case, f"{record['floor_us']:.4g}", f"{record['ratio']:.2f}", rate])
+    copy = next(record["local_gb_s"] for record in _of(records, "copy"))
+    title = f"stages against their floor (bytes over {copy:.0f} GB/s, the copy bandwidth of this run), graph replay"
+    print_table(title, headers, rows, numeric=frozenset(headers[4:]))
 
 
 def _tail(found: Records, records: Records) -> None:

@@ -15,7 +15,7 @@ from dsa_cp.review.diff import compare
 from dsa_cp.review.facts import contract_facts
 from dsa_cp.review.lock import lock_text, read_lock
 from dsa_cp.review.text import text
-from dsa_cp.review.writing import write_text
+from dsa_cp.whole_files import write_text
 
 HELP = """Show the contract catalogue; or check a plan, compare contracts with a lock, apply the house rules, or probe the
 stages. Exit codes: 0 clean, 1 findings, 2 misuse."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dsa_contracts.errors import ArgumentError
 from dsa_cp.review.facts import ContractFacts
-from dsa_cp.review.writing import read_text
+from dsa_cp.whole_files import read_text
 
 SCHEMA = 1
 """Version of the lock's own form; another one is refused."""

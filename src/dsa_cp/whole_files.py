@@ -1,4 +1,4 @@
-"""Files in and out: text is written to a file beside the target and renamed; each failure is one line that names the file."""
+"""Files in and out: a file is written beside the target and renamed; each failure is one line that names the file."""
 
 import os
 import sys
@@ -9,6 +9,11 @@ from dsa_contracts.errors import ArgumentError
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text as a whole or not at all; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write a file as a whole or not at all.
 
     Raises:
@@ -21,13 +26,25 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         raise ArgumentError(f"{path} cannot be written: {_reason(error)}") from None
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
         Path(name).chmod(_mode_of(path))
         Path(name).replace(path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
         raise ArgumentError(f"{path} cannot be written: {_reason(error)}") from None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; one that is there stays as it is.
+
+    Raises:
+        ArgumentError: DSA602, it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be made a folder: {_reason(error)}") from None
 
 
 def read_text(path: Path) -> str:
