@@ -21,7 +21,7 @@ wait
 timeout 150 python3 -m pytest -q -rs -m gpu -p no:cacheprovider -p no:benchmark tests/comm tests/bench > "$out/comm_tests.txt" 2>&1
 report "comm and bench tests" $?
 for tool in memcheck racecheck; do
-    timeout 75 compute-sanitizer --tool $tool --target-processes all python3 -m tests.comm.sanitize_symmetric > "$out/sanitize_symmetric_$tool.txt" 2>&1
+    timeout 75 compute-sanitizer --tool $tool --report-api-errors no --target-processes all python3 -m tests.comm.sanitize_symmetric > "$out/sanitize_symmetric_$tool.txt" 2>&1
     report "symmetric kernels under $tool" $?
 done
 for log in "$out"/kernel_tests.txt "$out"/comm_tests.txt "$out"/sanitize_*.txt "$out"/cells.err; do echo "== $(basename "$log")"; tail -n 4 "$log"; done
