@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dsa_contracts.batch import CpBatch
 
 ATTRIBUTE = "_dsa_brand"
-"""Where a tensor object keeps its brand."""
+"""Where a tensor object keeps its brand's fields: as a plain tuple, which is taken apart in a third of a named one's time."""
 
 T = TypeVar("T", bound=Tensor)
 
@@ -74,7 +74,8 @@ class Brand(NamedTuple):
 
 def brand_of(tensor: Tensor) -> Brand | None:
     """Return a tensor's brand, None where it has none."""
-    return getattr(tensor, ATTRIBUTE, None)
+    found = getattr(tensor, ATTRIBUTE, None)
+    return None if found is None else Brand(*found)
 
 
 def states_rows(tensor: Tensor) -> bool:
@@ -85,7 +86,7 @@ def states_rows(tensor: Tensor) -> bool:
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:
     """Put a brand on a tensor object, or take its brand off."""
-    setattr(tensor, ATTRIBUTE, brand)
+    setattr(tensor, ATTRIBUTE, None if brand is None else tuple(brand))
 
 
 def make_brand(kind: Kind, batch_token: object, layer: int | None) -> Brand:

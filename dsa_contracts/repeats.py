@@ -17,7 +17,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import ATTRIBUTE, Brand, Kind, brand_of
+from dsa_contracts.brands import ATTRIBUTE, Kind, brand_of
 from dsa_contracts.layout import Layout
 from dsa_contracts.signatures import Places
 from dsa_contracts.tensor_guard import same_tensors
@@ -35,37 +35,39 @@ def never(_first: object, _second: object) -> bool:
 
 
 def look_of_call(args: Args, batch: CpBatch[Layout], places: Places) -> IsAgain:
-    """Return what recognises calls that look like this one; `never` where its tensors are not plain ones.
-
-    Calls of a collective are not meant: its ranks ask each other every time.
-    """
+    """Return what recognises calls that look like this one; `never` where its tensors are not plain ones."""
     tensors = {at: one for at in places.tensors if isinstance(one := args[at], Tensor)}
     same = same_tensors(tuple(tensors.values()))
     if same is None:
         return never
     known: dict[str, object] = {"same": same}
-    layer_test = "is None" if batch.layer is None else "is not None"
-    lines = [f"layer, token = batch.layer, batch.token; ok = layer {layer_test}"]
+    tests = [f"layer {'is' if batch.layer is None else 'is not'} None"]
+    brands = []
     for at in sorted({*places.tensors, *places.others} - {*tensors}):
         known |= {f"value{at}": args[at], f"type{at}": type(args[at])}
-        lines.append(f"ok = ok and (a{at} is value{at} or (type(a{at}) is type{at} and a{at} == value{at}))")
-    lines.append(f"ok = ok and same({', '.join(f'a{at}' for at in tensors)})")
+        tests.append(f"(a{at} is value{at} or (type(a{at}) is type{at} and a{at} == value{at}))")
+    tests.append(f"same({', '.join(f'a{at}' for at in tensors)})")
     for at, tensor in tensors.items():
         brand = brand_of(tensor)
-        lines.append(f"brand = getattr(a{at}, {ATTRIBUTE!r}, None)")
         if brand is None:
-            lines.append("ok = ok and brand is None")
+            tests.append(f"getattr(a{at}, {ATTRIBUTE!r}, None) is None")
             continue
         known[f"key{at}"] = brand.key
-        lines += ["if brand is None: return False", "_, key, made_for, made_in = brand"]
-        lines.append(f"ok = ok and key is key{at} and (made_for is token or made_for is None)")
-        lines.append("ok = ok and (made_in is layer or made_in is None or layer is None or made_in == layer)")
+        brands.append(f"_, k{at}, batch{at}, layer{at} = a{at}.{ATTRIBUTE}")
+        tests.append(f"k{at} is key{at} and (batch{at} is token or batch{at} is None)")
+        tests.append(f"(layer{at} is layer or layer{at} is None or layer is None or layer{at} == layer)")
     for at in places.offsets:
         if at in tensors:
             known[f"offset{at}"] = tensors[at].storage_offset()
-            lines.append(f"ok = ok and a{at}.storage_offset() == offset{at}")
-    unpacked = ", ".join(f"a{at}" for at in range(len(args)))
-    return cast(IsAgain, _written("is_again(args, batch)", [f"{unpacked}, = args", *lines, "return ok"], known))
+            tests.append(f"a{at}.storage_offset() == offset{at}")
+    if places.comm is not None:
+        group = args[places.comm]
+        known |= {"Group": type(group), "size": getattr(group, "cp_size", None), "rank": getattr(group, "cp_rank", None)}
+        tests.append(f"type(a{places.comm}) is Group and a{places.comm}.cp_size == size and a{places.comm}.cp_rank == rank")
+    lines = [f"{', '.join(f'a{at}' for at in range(len(args)))}, = args", "layer, token = batch.layer, batch.token"]
+    if brands:
+        lines += ["try:", *(f"    {line}" for line in brands), "except (AttributeError, TypeError):", "    return False"]
+    return cast(IsAgain, _written("is_again(args, batch)", [*lines, "return " + " and ".join(tests)], known))
 
 
 def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...]) -> Leave:
@@ -82,7 +84,7 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...]) -> Leav
     same = same_tensors(tensors) if tensors and len(tensors) == len(results) else None
     if same is None:
         return never
-    known: dict[str, object] = {"same": same, "new": tuple.__new__, "Brand": Brand}
+    known: dict[str, object] = {"same": same}
     names = ", ".join(f"r{at}" for at in range(len(results)))
     lines = [f"if type(result) is not tuple or len(result) != {len(results)}: return False", f"{names}, = result"]
     if not isinstance(result, tuple):
@@ -90,7 +92,7 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...]) -> Leav
     lines += [f"if not same({names}): return False", "token, layer = batch.token, batch.layer"]
     for at, kind in kinds:
         known |= {f"kind{at}": kind, f"key{at}": kind.key}
-        lines.append(f"r{at}.{ATTRIBUTE} = new(Brand, (kind{at}, key{at}, token, layer))")
+        lines.append(f"r{at}.{ATTRIBUTE} = (kind{at}, key{at}, token, layer)")
     return cast(Leave, _written("leave(result, batch)", [*lines, "return True"], known))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import ATTRIBUTE, Brand
+from dsa_contracts.brands import ATTRIBUTE
 from dsa_contracts.formats import RowFormat
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import StageContract
@@ -77,7 +77,7 @@ def call_signature(args: tuple[object, ...], batch: CpBatch[Layout], places: Pla
     add = parts.append
     for at in places.tensors:
         arg = args[at]
-        brand: Brand | None = getattr(arg, ATTRIBUTE, None)
+        brand = getattr(arg, ATTRIBUTE, None)
         if brand is None or not isinstance(arg, Tensor):
             parts += (metadata_key(arg), None) if isinstance(arg, Tensor) else (type(arg), arg)
             continue

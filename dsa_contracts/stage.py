@@ -77,7 +77,7 @@ class _Checked:
         """
         function, latest, name = self.function, self.memory.latest, self.contract.name
         batch_at, num_params = self.places.batch, len(self.contract.params)
-        recognises = not self.reads_values and self.places.comm is None  # a collective asks its group each time
+        recognises, is_collective = not self.reads_values, self.places.comm is not None
 
         @wraps(function)
         def checked(*args: object, **kwargs: object) -> object:
@@ -85,10 +85,13 @@ class _Checked:
                 return function(*args, **kwargs)
             if kwargs or len(args) != num_params:
                 args = self._positional(args, kwargs)
-            batch = args[batch_at]
+            batch, known = args[batch_at], None
             if recognises and not Switch.values_depth and isinstance(batch, CpBatch):
                 for found in latest.get(batch.signature, ()):
                     if found.is_again(args, batch) and found in batch.dims.applied:
+                        if is_collective:
+                            known = found
+                            break
                         result = function(*args)
                         if not found.leave(result, batch):
                             return self._results_of(result, args, batch, found, 0)
@@ -98,7 +101,7 @@ class _Checked:
                             log.unknown[name] += found.unknown
                         return result
             try:
-                return self._call(args)
+                return self._call(args, known)
             except ContractError as error:
                 self._tell_others(args, error)
                 raise
@@ -117,8 +120,8 @@ class _Checked:
         bound.apply_defaults()
         return tuple(bound.arguments.values())
 
-    def _call(self, args: tuple[object, ...]) -> object:
-        """Check, run, check, brand."""
+    def _call(self, args: tuple[object, ...], known: Remembered | None) -> object:
+        """Check, run, check, brand; a call that looks like a known one is not checked anew."""
         batch = args[self.places.batch]
         if not isinstance(batch, CpBatch):
             raise StageInputError(
@@ -126,6 +129,9 @@ class _Checked:
                 facts=[("expected", "CpBatch"), ("contract", self.contract.location)],
             )
         reads_values = self.reads_values or Switch.values_depth > 0
+        if known is not None:
+            self._agree(args, batch, known)
+            return self._results_of(self.function(*args), args, batch, known, 0)
         key = call_signature(args, batch, self.places)
         found, checked = self.memory.recall(key, batch), 0
         if found is None:
@@ -133,16 +139,19 @@ class _Checked:
             checked = found.passed.checked
         if reads_values:
             checked += self._check_values(args, batch)
-        if self.places.comm is not None:
-            cast(Comm, args[self.places.comm]).agree(
-                f"{self.contract.name} layer={batch.layer} {found.facts} {batch.fingerprint}"
-            )
+        self._agree(args, batch, found)
         result = self._results_of(self.function(*args), args, batch, found, checked, reads_values=reads_values)
         if found not in batch.dims.applied:
             self.memory.keep(key, found, batch)
-        if not reads_values and self.places.comm is None:
+        if not reads_values:
             self.memory.expect_again(key, args, batch, self.places)
         return result
+
+    def _agree(self, args: tuple[object, ...], batch: CpBatch[Layout], found: Remembered) -> None:
+        """Before a collective, ask the other ranks whether they make the same call."""
+        if self.places.comm is not None:
+            comm = cast(Comm, args[self.places.comm])
+            comm.agree(f"{self.contract.name} layer={batch.layer} {found.facts} {batch.fingerprint}")
 
     def _results_of(
         self,

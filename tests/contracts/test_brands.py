@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import RopeStyle, brand_of, declare, declare_lasting, unchecked
-from dsa_contracts.brands import brand
+from dsa_contracts import CpBatch, RopeStyle, brand_of, declare, declare_lasting, unchecked
+from dsa_contracts.brands import brand, set_brand
 from dsa_contracts.formats import bf16_format
 from dsa_contracts.states import (
     Bf16Row,
@@ -131,10 +131,17 @@ def test_rank_major_rows_with_slots_in_sequence_order_are_refused() -> None:
     assert int(pool.sum()) == 64
 
 
+def belong_to(batch: CpBatch[Any], x: Any) -> None:
+    """Say of a tensor that it was made for another batch."""
+    brand = brand_of(x)
+    assert brand is not None
+    set_brand(x, brand._replace(batch_token=batch.token))
+
+
 def test_a_tensor_of_another_block_size_is_refused() -> None:
     one, block = (batches_of(Interleave(size), 2, 128)[0] for size in (1, 64))
     x = raw(rows_of(64), one)
-    x._dsa_brand = x._dsa_brand._replace(batch_token=block.token)
+    belong_to(block, x)
     assert headline(checked_turn(), *args_of(block, x=x)) == (
         "StageInputError DSA106: turn: x is laid out as interleave, the batch as interleave(block=64)"
     )
@@ -144,7 +151,7 @@ def test_a_tensor_of_another_block_size_is_refused() -> None:
 def test_a_tensor_of_another_layout_is_refused() -> None:
     zigzag, vllm = batches_of(Zigzag(), 2, 8)[0], batches_of(VllmZigzag(), 2, 8)[0]
     x = raw(rows_of(4), zigzag)
-    x._dsa_brand = x._dsa_brand._replace(batch_token=vllm.token)
+    belong_to(vllm, x)
     assert headline(checked_turn(), *args_of(vllm, x=x)) == (
         "StageInputError DSA106: turn: x is laid out as zigzag, the batch as vllm_zigzag"
     )

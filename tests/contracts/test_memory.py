@@ -8,7 +8,7 @@ import torch
 
 from dsa_contracts import CpBatch, Mode, Ten, contract, stage
 from dsa_contracts import memory as memory_module
-from dsa_contracts.brands import make_brand
+from dsa_contracts.brands import brand_of, make_brand, set_brand
 from dsa_contracts.dims import KvLoraRank, NnzLocal
 from dsa_contracts.invariants import Call, Invariant
 from dsa_contracts.states import BF16, Local, Plain, Rotated, Sequence, UnitLast
@@ -64,7 +64,7 @@ def test_the_producer_of_a_tensor_is_no_part_of_its_signature() -> None:
     batch, function = batch_of(), checked_turn()
     function(*args_of(batch))
     x = raw(rows_of(), batch)
-    x._dsa_brand = make_brand(raw_kind(x, "another"), batch.token, None)
+    set_brand(x, make_brand(raw_kind(x, "another"), batch.token, None))
     assert new_checks(function, *args_of(batch, x=x)) == 0
 
 
@@ -85,7 +85,9 @@ def test_a_tensor_whose_shape_was_changed_in_place_is_looked_at_again(change: Ca
 
 
 def raw_kind(x: Any, producer: str) -> Any:
-    kind = x._dsa_brand.kind
+    brand = brand_of(x)
+    assert brand is not None
+    kind = brand.kind
     return type(kind)(kind.rows, kind.state, kind.layout, producer)
 
 
