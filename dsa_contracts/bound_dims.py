@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Bound(NamedTuple):
@@ -19,10 +19,12 @@ class BoundDims:
     Attributes:
         dims: what is bound, by name.
         applied: remembered calls that agree with it and have bound what they bind.
+        latest: of each stage's memory, the latest few of them that this batch made.
     """
 
     dims: dict[str, Bound] = field(default_factory=dict)
     applied: set[object] = field(default_factory=set)
+    latest: dict[object, tuple[Any, ...]] = field(default_factory=dict)
 
     def value(self, name: str) -> int | None:
         """Return a dim's value, None where it is not bound."""

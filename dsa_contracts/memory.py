@@ -17,7 +17,7 @@ OUTPUT_LIMIT = 16
 """Signatures of results that one remembered call keeps."""
 
 LATEST_LIMIT = 4
-"""Calls of a stage, for one kind of batch, that are recognised by their looks: writes of KV and of index rows are two."""
+"""Calls of a stage that one batch recognises by their looks: writes of KV and of index rows are two."""
 
 
 class Remembered:
@@ -67,13 +67,11 @@ class Memory:
 
     Attributes:
         calls: by their signature.
-        latest: the latest few for each kind of batch, to be recognised by their looks.
     """
 
     def __init__(self) -> None:
         """Start with nothing."""
         self.calls: dict[tuple[object, ...], Remembered] = {}
-        self.latest: dict[object, tuple[Remembered, ...]] = {}
         self._lock = threading.Lock()
 
     def recall(self, key: tuple[object, ...], batch: CpBatch[Layout]) -> Remembered | None:
@@ -87,17 +85,14 @@ class Memory:
         return None
 
     def expect_again(self, key: tuple[object, ...], args: tuple[object, ...], batch: CpBatch[Layout], places: Places) -> None:
-        """Recognise the call with this signature by its looks from now on; only the latest few for such a batch are."""
+        """Recognise the call with this signature by its looks for the rest of a batch; only the latest few are."""
         found = self.recall(key, batch)
         if found is None:
             return
         if not found.is_again(args, batch):
             found.is_again = look_of_call(args, batch, places)
-        with self._lock:
-            if len(self.latest) >= MEMORY_LIMIT:
-                self.latest.clear()
-            others = [one for one in self.latest.get(batch.signature, ()) if one is not found]
-            self.latest[batch.signature] = (found, *others[: LATEST_LIMIT - 1])
+        others = [one for one in batch.dims.latest.get(self, ()) if one is not found]
+        batch.dims.latest[self] = (found, *others[: LATEST_LIMIT - 1])
 
     def keep(self, key: tuple[object, ...], found: Remembered, batch: CpBatch[Layout]) -> None:
         """Bind the dims of a call that passed, and remember it; the oldest goes when there are too many."""
@@ -108,4 +103,3 @@ class Memory:
             self.calls[key] = found
             while len(self.calls) > MEMORY_LIMIT:
                 del self.calls[next(iter(self.calls))]
-                self.latest.clear()

@@ -24,12 +24,12 @@ from dsa_contracts.tensor_guard import same_tensors
 
 Args = tuple[object, ...]
 IsAgain = Callable[[Args, CpBatch[Layout]], bool]
-"""Whether a call of a batch with the same signature looks like the one it was made for. False may also mean: not known."""
-Leave = Callable[[object, CpBatch[Layout]], bool]
-"""Whether what a call returned looks like what it was made for; if so it has been branded."""
+"""Whether a call of a batch looks like the one it was made for. False may also mean: not known."""
+Leave = Callable[[object, Args, CpBatch[Layout]], bool]
+"""Whether what a call returned looks like what it was made for and is none of its arguments; if so it has been branded."""
 
 
-def never(_first: object, _second: object) -> bool:
+def never(*_anything: object) -> bool:
     """Recognise nothing."""
     return False
 
@@ -64,18 +64,19 @@ def look_of_call(args: Args, batch: CpBatch[Layout], places: Places) -> IsAgain:
         group = args[places.comm]
         known |= {"Group": type(group), "size": getattr(group, "cp_size", None), "rank": getattr(group, "cp_rank", None)}
         tests.append(f"type(a{places.comm}) is Group and a{places.comm}.cp_size == size and a{places.comm}.cp_rank == rank")
-    lines = [f"{', '.join(f'a{at}' for at in range(len(args)))}, = args", "layer, token = batch.layer, batch.token"]
+    lines = [f"{_unpacked(places)} = args", "layer, token = batch.layer, batch.token"]
     if brands:
         lines += ["try:", *(f"    {line}" for line in brands), "except (AttributeError, TypeError):", "    return False"]
     return cast(IsAgain, _written("is_again(args, batch)", [*lines, "return " + " and ".join(tests)], known))
 
 
-def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...]) -> Leave:
+def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places: Places) -> Leave:
     """Return what recognises results that look like these and brands them; `never` where they are not plain tensors.
 
     Args:
         result: what the call returned.
         kinds: which of its results is of which kind.
+        places: where what stands among its arguments.
     """
     if result is None:
         return _is_nothing
@@ -90,14 +91,22 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...]) -> Leav
     if not isinstance(result, tuple):
         lines = ["r0 = result"]
     lines += [f"if not same({names}): return False", "token, layer = batch.token, batch.layer"]
+    own = [f"r{at} is a{place}" for at in range(len(results)) for place in places.tensors]
+    if own:
+        lines += [f"{_unpacked(places)} = args", f"if {' or '.join(own)}: return False"]
     for at, kind in kinds:
         known |= {f"kind{at}": kind, f"key{at}": kind.key}
         lines.append(f"r{at}.{ATTRIBUTE} = (kind{at}, key{at}, token, layer)")
-    return cast(Leave, _written("leave(result, batch)", [*lines, "return True"], known))
+    return cast(Leave, _written("leave(result, args, batch)", [*lines, "return True"], known))
 
 
-def _is_nothing(result: object, _batch: object) -> bool:
+def _is_nothing(result: object, *_others: object) -> bool:
     return result is None
+
+
+def _unpacked(places: Places) -> str:
+    """Return names for all arguments."""
+    return "".join(f"a{at}, " for at in range(places.count)).rstrip()
 
 
 def _written(head: str, lines: list[str], known: dict[str, object]) -> Callable[..., Any]:

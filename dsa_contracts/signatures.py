@@ -26,6 +26,7 @@ class Places:
         tensors: parameters that a `Ten` annotates.
         others: all other parameters.
         offsets: tensors of which an invariant reads where in their memory they start.
+        count: how many arguments there are.
     """
 
     batch: int
@@ -33,6 +34,7 @@ class Places:
     tensors: tuple[int, ...]
     others: tuple[int, ...]
     offsets: tuple[int, ...]
+    count: int
 
 
 def places_of(contract: StageContract) -> Places:
@@ -43,7 +45,7 @@ def places_of(contract: StageContract) -> Places:
     others = tuple(at for at in range(len(contract.params)) if at not in (batch, comm, *tensors))
     read = {invariant.subject for invariant in contract.requires if invariant.reads_offset}
     offsets = tuple(at for at in tensors if contract.names[at] in read)
-    return Places(batch, comm, tensors, others, offsets)
+    return Places(batch, comm, tensors, others, offsets, len(contract.params))
 
 
 _METADATA: dict[tuple[object, ...], object] = {}

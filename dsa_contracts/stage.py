@@ -75,7 +75,7 @@ class _Checked:
 
         A call that comes again is written flat: what it costs is paid by each stage of each layer.
         """
-        function, latest, name = self.function, self.memory.latest, self.contract.name
+        function, memory, name = self.function, self.memory, self.contract.name
         batch_at, num_params = self.places.batch, len(self.contract.params)
         recognises, is_collective = not self.reads_values, self.places.comm is not None
 
@@ -87,13 +87,13 @@ class _Checked:
                 args = self._positional(args, kwargs)
             batch, known = args[batch_at], None
             if recognises and not Switch.values_depth and isinstance(batch, CpBatch):
-                for found in latest.get(batch.signature, ()):
-                    if found.is_again(args, batch) and found in batch.dims.applied:
+                for found in batch.dims.latest.get(memory, ()):
+                    if found.is_again(args, batch):
                         if is_collective:
                             known = found
                             break
                         result = function(*args)
-                        if not found.leave(result, batch):
+                        if not found.leave(result, args, batch):
                             return self._results_of(result, args, batch, found, 0)
                         log = batch.log
                         log.calls[name] += 1
@@ -165,13 +165,14 @@ class _Checked:
     ) -> object:
         """Check what a call returned unless such results have passed, brand it, count the call, and give it back."""
         results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
+        refuse_other_objects(self.contract, args, results, batch)
         seen = output_signature(results)
         if reads_values or not found.has_returned(seen):
             passed = self._check_results(args, results, batch, found, reads_values=reads_values)
             found.add_results(seen, passed.bindings)
             checked += passed.checked
-        if not found.leave(result, batch):
-            found.leave = look_of_results(result, found.kinds)
+        if not found.leave(result, args, batch):
+            found.leave = look_of_results(result, found.kinds, self.places)
             for at, kind in found.kinds:
                 tensor = results[at]
                 if isinstance(tensor, Tensor):
@@ -217,7 +218,6 @@ class _Checked:
     ) -> Passed:
         """Check return values against the contract under what the arguments have bound; return what they bind."""
         contract = self.contract
-        refuse_other_objects(contract, args, results, batch)
         passed = Passed(dict(found.passed.variables), dict(found.passed.dims))
         names = (*contract.names, *(record.name for record in contract.returns))
         values = dict(zip(names, (*args, *results), strict=True))

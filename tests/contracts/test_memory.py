@@ -178,6 +178,7 @@ def test_a_call_that_fails_is_not_remembered() -> None:
 
 def test_the_memory_is_bounded_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "MEMORY_LIMIT", 3)
+    monkeypatch.setattr(memory_module, "LATEST_LIMIT", 1)
     batch, function = batch_of(), checked_turn()
     for scale in (1.0, 2.0, 3.0, 4.0):
         assert new_checks(function, *args_of(batch, scale=scale)) > 0

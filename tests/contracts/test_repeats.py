@@ -11,7 +11,7 @@ from dsa_contracts.dims import KvLoraRank, NnzLocal
 from dsa_contracts.signatures import call_signature
 from dsa_contracts.states import BF16, Local, Plain, UnitLast
 from dsa_contracts.typevars import L
-from tests.contracts.toys import args_of, batch_of, checked_turn, local, rows_of
+from tests.contracts.toys import args_of, batch_of, checked_turn, local, refusal, rows_of, turn_with
 
 pytestmark = pytest.mark.usefixtures("both_guards")
 
@@ -89,3 +89,23 @@ def test_one_tensor_for_two_parameters_is_looked_up_each_time(signatures: list[s
     for _ in range(3):
         function(x, x, batch)
     assert len(signatures) == 3
+
+
+def test_an_argument_that_is_returned_in_a_later_layer_is_refused() -> None:
+    batch = batch_of()
+    returned = [rows_of(), rows_of()]
+    function = turn_with(lambda x, *others: returned.pop() if returned else x)
+    for layer in range(2):
+        function(*args_of(batch.at_layer(layer)))
+    text = refusal(function, *args_of(batch.at_layer(2)))
+    assert text.startswith("StageOutputError DSA123: turn: returned its argument x itself\n")
+
+
+def test_a_result_that_another_stage_has_branded_gets_this_stage_s_brand() -> None:
+    batch = batch_of()
+    inner = checked_turn()
+    function = turn_with(inner)
+    for layer in range(3):
+        found = brand_of(function(*args_of(batch.at_layer(layer))))
+        assert found is not None
+        assert (found.layer, found.kind.producer) == (layer, "turn.turned")

@@ -26,7 +26,7 @@ from dsa_cp.prove.cut import Cut
 from dsa_cp.prove.goals import Fact
 from dsa_cp.prove.right import RIGHT
 from dsa_cp.prove.stage_fit import layer_fits, placements_fit
-from dsa_cp.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, INDEXER_STEPS, Step, attend_step, placement_steps
+from dsa_cp.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, Step, attend_step, indexer_steps, placement_steps
 from dsa_cp.prove.terms import INT_LOGIC, Ask
 from dsa_cp.run import Job, new_pools
 from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
@@ -113,7 +113,7 @@ def test_a_layer_makes_the_calls_that_are_proven_to_fit(placement: str, calls: l
     run_layer_with(placement)
     (found,) = (each for each in legal_paths(Zigzag) if each.name == placement)
     between = placement_steps(found)
-    steps = (*BATCH_STEPS, *INDEXER_STEPS, *between, attend_step(between))
+    steps = (*BATCH_STEPS, *indexer_steps(between), *between, attend_step(between))
     assert calls == [(step.stage, {name: producer_of(source) for name, source in step.sources}) for step in steps]
 
 

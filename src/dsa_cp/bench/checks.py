@@ -80,14 +80,24 @@ def _note(found: dict[str, RecordedCall], name: str, args: tuple[object, ...], r
 
 
 def empty_body(call: RecordedCall) -> Callable[..., Any]:
-    """Return a function with the parameters and annotations of a stage that returns what the recorded call returned."""
+    """Return a function with the parameters and annotations of a stage that returns what the recorded call returned.
+
+    Tensors are new objects each time, as those of a stage are.
+    """
     space: dict[str, Any] = {"result": call.result}
-    exec(f"def {call.contract.name}({', '.join(call.contract.names)}):\n    return result", space)
+    exec(f"def {call.contract.name}({', '.join(call.contract.names)}):\n    return {_fresh(call.result)}", space)
     function: Callable[..., Any] = space[call.contract.name]
     hints = resolve_hints(call.contract.stub)
     function.__annotations__ = {name: _plain_hint(hint, call.contract.name) for name, hint in hints.items()}
     function.__module__ = __name__
     return function
+
+
+def _fresh(result: Any) -> str:
+    """Return an expression that makes new tensor objects of `result`."""
+    if isinstance(result, tuple):
+        return f"({', '.join(f'result[{at}].detach()' for at in range(len(result)))})"
+    return "result" if result is None else "result.detach()"
 
 
 def _plain_hint(hint: Any, stage_name: str) -> Any:
@@ -111,7 +121,8 @@ def hand_written(call: RecordedCall) -> Callable[..., Any]:
             lines += [f"assert {name}.shape == {tuple(value.shape)}", f"assert {name}.dtype is {value.dtype}"]
             lines.append(f"assert {name}.is_contiguous()" if value.is_contiguous() else f"assert {name}.stride(-1) == 1")
     space: dict[str, Any] = {"result": call.result, "torch": torch}
-    text = "\n    ".join([f"def {call.contract.name}({', '.join(call.contract.names)}):", *lines, "return result"])
+    head = f"def {call.contract.name}({', '.join(call.contract.names)}):"
+    text = "\n    ".join([head, *lines, f"return {_fresh(call.result)}"])
     exec(text, space)
     function: Callable[..., Any] = space[call.contract.name]
     return function

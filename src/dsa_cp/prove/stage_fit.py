@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.prove.cut import Cut
 from dsa_cp.prove.goals import Goal, Obligation
-from dsa_cp.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, INDEXER_STEPS, Step, attend_step, placement_steps
+from dsa_cp.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, Step, attend_step, indexer_steps, placement_steps
 from dsa_cp.prove.stage_walk import Walk
 from dsa_cp.prove.terms import Ask, Term
 
@@ -33,7 +33,7 @@ def layer_fits(name: str, placement: tuple[Step, ...], kv_format: str, cut: Cut,
         cut: the batch.
         ask: gives the rank, and sizes that no batch decides.
     """
-    steps = (*BATCH_STEPS, *INDEXER_STEPS, *placement, attend_step(placement))
+    steps = (*BATCH_STEPS, *indexer_steps(placement), *placement, attend_step(placement))
     rank = ask("cp_rank", 0)
     for own_rows in ("nnz_local", "nnz_padded"):
         walk = Walk(cut, ask, kv_format, own_rows, _rank_len(cut, rank))

@@ -77,24 +77,32 @@ BATCH_STEPS = (
 )
 """Once per batch."""
 
-INDEXER_STEPS = (
-    _apply_rope("inputs.k_index"),
-    _step("pack_index_key", "index", k_index="apply_rope.rotated"),
-    _step("all_gather_kv", "index", kv="pack_index_key.index_kv"),
-    _step("write_kv", "index", pool="pools.index", kv="all_gather_kv.gathered", loc="batch.rank_major_loc"),
-    _apply_rope("inputs.q_index"),
-    _step(
-        "select_topk",
-        "index",
-        q_index="apply_rope.rotated",
-        head_weights="inputs.head_weights",
-        pool="pools.index",
-        causal_lens="reorder_causal_lens.local_causal_lens",
-        request_of_row="local.request_of_row",
-        page_table="batch.page_table",
-    ),
-)
-"""In every layer, before the placement."""
+
+def indexer_steps(placement: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the calls of every layer before its placement: the indexer's rows go the way that the placement goes."""
+    placed: tuple[Step, ...] = (
+        _step("all_gather_kv", "index", kv="pack_index_key.index_kv"),
+        _step("write_kv", "index", pool="pools.index", kv="all_gather_kv.gathered", loc="batch.rank_major_loc"),
+    )
+    if any(step.stage == "gather_write_kv" for step in placement):
+        written = {"pool": "pools.index", "kv": "pack_index_key.index_kv", "loc": "batch.rank_major_loc"}
+        placed = (_step("gather_write_kv", "index", **written),)
+    return (
+        _apply_rope("inputs.k_index"),
+        _step("pack_index_key", "index", k_index="apply_rope.rotated"),
+        *placed,
+        _apply_rope("inputs.q_index"),
+        _step(
+            "select_topk",
+            "index",
+            q_index="apply_rope.rotated",
+            head_weights="inputs.head_weights",
+            pool="pools.index",
+            causal_lens="reorder_causal_lens.local_causal_lens",
+            request_of_row="local.request_of_row",
+            page_table="batch.page_table",
+        ),
+    )
 
 
 def attend_step(placement: tuple[Step, ...]) -> Step:
