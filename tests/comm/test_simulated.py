@@ -75,14 +75,11 @@ def test_bodies_run_without_autograd_and_leave_the_caller_with_it() -> None:
         (4, targets.last_rank_has_another_plan, targets.OTHER_PLAN),
     ],
 )
-def test_every_rank_raises_the_same_text_within_five_seconds(
-    cp_size: int, body: Callable[[Comm], None], message: str
-) -> None:
+def test_every_rank_raises_the_same_text(cp_size: int, body: Callable[[Comm], None], message: str) -> None:
     results = run_ranks(cp_size, partial(targets.error_of, body=body))
 
     expected = ["" if message == targets.ENDED and rank == 1 else message for rank in range(cp_size)]
-    assert [text for text, _ in results] == expected
-    assert max(seconds for _, seconds in results) < 5
+    assert results == expected
     with pytest.raises(RankError) as caught:
         run_ranks(cp_size, body)
     assert str(caught.value) == message
@@ -91,7 +88,7 @@ def test_every_rank_raises_the_same_text_within_five_seconds(
 def test_a_rank_that_comes_too_late_raises_the_text_of_those_that_waited() -> None:
     results = run_ranks(3, partial(targets.error_of, body=targets.rank_one_is_late), timeout_s=0.6)
 
-    assert [text for text, _ in results] == [targets.LATE] * 3
+    assert results == [targets.LATE] * 3
 
 
 def test_a_group_that_failed_raises_the_same_error_again() -> None:
@@ -166,12 +163,14 @@ def test_a_gather_does_not_meet_an_agreement() -> None:
 
 
 def test_a_failing_rank_does_not_wait_for_ranks_that_nobody_runs() -> None:
-    comm = SimulatedGroup(2).comm(0)
-    started = time.monotonic()
+    comm = SimulatedGroup(2, timeout_s=3600.0).comm(0)
+    errors: list[RankError] = []
+    rank = threading.Thread(target=lambda: errors.append(comm.fail("no such kernel")), daemon=True)
 
-    error = comm.fail("no such kernel")
+    rank.start()
+    rank.join(60.0)
 
-    assert time.monotonic() - started < 1
+    (error,) = errors
     assert str(error) == targets.lines(
         "RankError DSA502: rank 0 of 2 failed before collective 1",
         "  rank 0    failed: no such kernel",

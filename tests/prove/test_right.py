@@ -1,6 +1,6 @@
 """The code that runs is proven; what is given in a proof can be; what runs out of time is unknown and not proven."""
 
-from time import monotonic, process_time
+from time import monotonic
 
 import pytest
 
@@ -33,12 +33,10 @@ def test_every_obligation_is_proven_for_all_lengths(layout: Layout, cp_size: int
 
 
 @pytest.mark.slow
-def test_all_group_sizes_are_proven_in_a_minute() -> None:
-    start = process_time()
+def test_all_group_sizes_are_proven() -> None:
     for question in questions(LAYOUTS, [2, 3, 4, 8, 16]):
         for result in answer(question, REQUESTS, 60.0):
             assert result.outcome is Outcome.PROVEN, result
-    assert process_time() - start < 60
 
 
 def test_facts_about_one_request_are_proven_for_any_number_of_requests() -> None:
