@@ -44,6 +44,7 @@ class TritonKernels(TorchKernels):
     quantize_rows = staticmethod(triton_kernels.quantize_rows)
     pack_index_key = staticmethod(triton_kernels.pack_index_key)
     write_kv = staticmethod(triton_kernels.write_kv)
+    select_topk = staticmethod(triton_kernels.select_topk)
     attend = staticmethod(triton_kernels.attend)
 
 

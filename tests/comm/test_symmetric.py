@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from dsa_cp.comm.process import run_processes
+from dsa_cp.planner import CommKind
 from tests.comm import symmetric_targets as targets
+from tests.kernels.whole_layer import replayed_layer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.process]
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
@@ -50,6 +52,15 @@ def test_gathered_rows_over_nccl_come_in_rank_order() -> None:
 @two_gpus
 def test_the_fused_stage_passes_its_checks_of_values() -> None:
     assert run_processes(2, targets.values_mode, device="cuda") == [0, 0]
+
+
+@two_gpus
+@pytest.mark.parametrize("comm", ["collective", "symmetric"])
+def test_a_whole_layer_of_two_gpus_is_replayed_from_a_graph(comm: CommKind) -> None:
+    for checked, same, is_new in run_processes(2, replayed_layer, "triton", comm, device="cuda", timeout_s=60.0):
+        assert checked >= 8
+        assert same
+        assert is_new
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch
-from dsa_contracts.formats import RowFormat, bf16_format, fp8_656_format, fp8_format
+from dsa_contracts.formats import (
+    RowFormat,
+    bf16_format,
+    fp8_656_format,
+    fp8_format,
+    index_bf16_format,
+    index_fp8_format,
+)
 from dsa_cp import stages
 from dsa_cp.kernels import flash_mla_kernels, flashinfer_kernels, portable, triton_kernels
 from dsa_cp.layouts import Interleave, build_batch
@@ -129,3 +136,36 @@ def attend_case(
         FORMATS[row_format],
         batch,
     )
+
+
+@dataclass
+class IndexCase:
+    """Arguments of `select_topk` before its count, and the batch."""
+
+    arguments: Any
+    row_format: RowFormat[Any, Any, Any]
+    batch: CpBatch[Interleave]
+
+
+def index_case(rows: int, heads: int, row_format: str, topk: int, device: str, page_size: int = 64) -> IndexCase:
+    """Return up to three requests on shuffled pages with prefixes; a third of the keys are equal, some are NaN.
+
+    Row 0 sees no key, row 1 as many as it may choose, row 2 one more, row 3 scores every key 0.
+    """
+    requests = max(1, min(3, rows))
+    extends = [max(rows, 1) // requests] * (requests - 1) + [max(rows, 1) - (requests - 1) * (max(rows, 1) // requests)]
+    prefixes = [topk + 5 * page_size * (at % 2) + at for at in range(requests)]
+    each = -(-max(map(sum, zip(extends, prefixes, strict=True))) // page_size)
+    table = torch.randperm(each * requests + 2, device=device)[: each * requests].view(requests, each).int()
+    batch = build_batch(Interleave(), 1, 0, extends, prefixes, page_table=table, page_size=page_size, device=device)
+    keys = normal(device, (each * requests + 2) * page_size, 128)
+    keys[::3], keys[5::101] = keys[0].clone(), float("nan")
+    form = index_fp8_format() if row_format == "index_fp8" else index_bf16_format()
+    packed = portable.quantize_groups(keys, None, 128) if form.is_quantized else keys.view(torch.uint8)
+    lens = batch.causal_lens[:rows].clone()
+    q, weights = normal(device, rows, heads, 128), normal(device, rows, heads, dtype=torch.float32)
+    if rows > 4:
+        lens[0], lens[1], lens[2] = 0, topk, topk + 1
+        q[3] = 0
+    tables = (lens, batch.request_of_row[:rows].clone(), table)
+    return IndexCase((q, weights, packed.view(-1, page_size, form.row_bytes), *tables), form, batch)

@@ -9,7 +9,7 @@ import torch
 
 from dsa_cp.kernels import custom_ops
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import FORMATS, attend_case, normal
+from tests.kernels.kernel_cases import FORMATS, attend_case, index_case, normal
 
 
 def rope_and_write() -> None:
@@ -52,8 +52,16 @@ def attend() -> None:
         finish_attend(normal("cuda", 2, 64, 512), torch.zeros(2, 64, device="cuda"), counts, 0.5, dtype)
 
 
+def choose() -> None:
+    """Run the indexer's choice over both row formats, with rows of every length."""
+    for name in ("index_fp8", "index_bf16"):
+        case = index_case(9, 20, name, 64, "cuda", 16)
+        custom_ops.best_keys(*case.arguments, 64, case.batch.max_seq_len, case.row_format.is_quantized)
+
+
 if __name__ == "__main__":
     rope_and_write()
+    choose()
     quantize()
     attend()
     torch.cuda.synchronize()

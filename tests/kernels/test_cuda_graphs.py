@@ -8,8 +8,10 @@ import torch
 from dsa_contracts import RopeStyle
 from dsa_contracts.formats import fp8_format
 from dsa_contracts.states import F32
+from dsa_cp.comm import SimulatedGroup
 from dsa_cp.numerics.rotation import cos_sin_table
 from tests.kernels.kernel_cases import GPU, attend_case, bytes_differ, flash_mla_stages, normal, positions_of, triton_stages
+from tests.kernels.whole_layer import replayed_layer
 
 pytestmark = [pytest.mark.gpu, GPU]
 
@@ -50,3 +52,13 @@ def test_a_replayed_layer_follows_its_inputs(module: Any) -> None:
     replayed = [tensor.clone() for tensor in captured]
     for got, want in zip(replayed, layer(), strict=True):
         assert bytes_differ(got, want) == 0
+
+
+@pytest.mark.parametrize("kernels", ["triton", "flash_mla"])
+def test_a_whole_layer_with_the_choice_of_keys_is_replayed(kernels: str) -> None:
+    if kernels == "flash_mla":
+        pytest.importorskip("flash_mla")
+    checked, same, is_new = replayed_layer(SimulatedGroup(1).comm(0), kernels)
+    assert checked >= 8
+    assert same
+    assert is_new

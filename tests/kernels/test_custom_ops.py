@@ -13,7 +13,7 @@ from dsa_contracts.formats import fp8_format
 from dsa_contracts.states import F32
 from dsa_cp.kernels import custom_ops
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import DEVICES, attend_case, batch_of, bytes_differ, normal, triton_stages
+from tests.kernels.kernel_cases import DEVICES, attend_case, batch_of, bytes_differ, index_case, normal, triton_stages
 
 
 def rope_arguments(rows: int, device: str) -> tuple[Any, ...]:
@@ -35,6 +35,8 @@ def test_opcheck_passes(device: str) -> None:
     tables = (case.topk, case.causal_lens, case.request_of_row, case.page_table)
     arguments = (case.q.view(torch.uint8), case.pool, *tables, 0.07, 1.0, 1.0, torch.float32, 512, 0)
     torch.library.opcheck(custom_ops.ATTEND_OP, arguments)
+    chosen = index_case(9, 16, "index_fp8", 64, device)
+    torch.library.opcheck(custom_ops.BEST_KEYS_OP, (*chosen.arguments, 64, chosen.batch.max_seq_len, True))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch 2.11 says it of its own inductor

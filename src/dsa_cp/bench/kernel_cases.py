@@ -53,6 +53,7 @@ def kernel_cases() -> Iterator[KernelCase]:
             yield write_kv_case(32768, width, stride, unit)
     yield quantize_rows_case(32768)
     yield pack_index_key_case(32768)
+    yield select_topk_case(512, 65536)
     for row_format in ("bf16", "fp8", "fp8_656"):
         for rows, heads in ((512, 128), (4096, 128), (4096, 64), (4096, 16)):
             yield attend_case(rows, heads, row_format)
@@ -127,6 +128,18 @@ def pack_index_key_case(rows: int) -> KernelCase:
     sets = _sets(moved, lambda: (_normal(rows, 128), None, 128))
     steps = {"triton": _over(sets, custom_ops.quantize_groups), "torch": _over(sets, portable.quantize_groups)}
     return KernelCase("pack_index_key", f"{rows} rows", moved, steps=steps)
+
+
+def select_topk_case(rows: int, num_keys: int, heads: int = 64) -> KernelCase:
+    """The indexer's choice of 2,048 keys: each row sees all; at least q, keys and lists must move."""
+    packed = portable.quantize_groups(_normal(num_keys, 128), None, 128).view(num_keys // PAGE, PAGE, -1)
+    table = torch.randperm(num_keys // PAGE, device="cuda").int()[None]
+    lens = torch.full((rows,), num_keys, dtype=torch.int32, device="cuda")
+    q, weights = _normal(rows, heads, 128), torch.randn(rows, heads, device="cuda")
+    tables = (lens, torch.zeros_like(lens), table)
+    moved = q.nbytes + packed.nbytes + rows * TOPK * 4
+    steps: dict[str, Step] = {"triton": lambda at: custom_ops.best_keys(q, weights, packed, *tables, TOPK, num_keys, True)}
+    return KernelCase("select_topk", f"{rows} rows of {num_keys} keys", moved, 2 * rows * num_keys * heads * 128, steps)
 
 
 def attend_inputs(rows: int, heads: int, row_format: str, num_keys: int = 65536) -> tuple[Any, ...]:

@@ -81,15 +81,36 @@ def attend(
     return launch(q, pool, slots, counts, score_scale, kv_scale, out_dtype, rank, group, two_bytes)
 
 
+def best_keys(
+    q_index: Tensor,
+    head_weights: Tensor,
+    pool: Tensor,
+    causal_lens: Tensor,
+    request_of_row: Tensor,
+    page_table: Tensor,
+    count: int,
+    max_keys: int,
+    is_quantized: bool,
+) -> Tensor:
+    """The lightning indexer: int32 [n, count], as the contract of `select_topk` says; no row sees more than `max_keys`."""
+    require_capability("Triton select_topk", q_index.device, E4M3_CASTS)
+    from dsa_cp.triton_jit.best_keys import best_keys as launch
+
+    tables = (causal_lens, request_of_row, page_table)
+    return launch(q_index, head_weights, pool, *tables, count, max_keys, is_quantized)
+
+
 ROPE_QUANTIZE_OP = torch.library.custom_op("dsa_cp::rope_quantize", rope_quantize, mutates_args=(), device_types="cuda")
 WRITE_KV_OP = torch.library.custom_op("dsa_cp::write_kv", write_kv, mutates_args=("pool",), device_types="cuda")
 QUANTIZE_GROUPS_OP = torch.library.custom_op("dsa_cp::quantize_groups", quantize_groups, mutates_args=(), device_types="cuda")
 ATTEND_OP = torch.library.custom_op("dsa_cp::attend", attend, mutates_args=(), device_types="cuda")
+BEST_KEYS_OP = torch.library.custom_op("dsa_cp::best_keys", best_keys, mutates_args=(), device_types="cuda")
 
 ROPE_QUANTIZE_OP.register_kernel("cpu", portable.rope_quantize)
 WRITE_KV_OP.register_kernel("cpu", portable.write_kv)
 QUANTIZE_GROUPS_OP.register_kernel("cpu", portable.quantize_groups)
 ATTEND_OP.register_kernel("cpu", portable.attend)
+BEST_KEYS_OP.register_kernel("cpu", portable.best_keys)
 
 
 @ROPE_QUANTIZE_OP.register_fake
@@ -137,3 +158,18 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     rows, heads, _ = q.shape
     return q.new_empty(rows, heads, rank, dtype=out_dtype), q.new_empty(rows, heads, dtype=torch.float32)
+
+
+@BEST_KEYS_OP.register_fake
+def _(
+    q_index: Tensor,
+    head_weights: Tensor,
+    pool: Tensor,
+    causal_lens: Tensor,
+    request_of_row: Tensor,
+    page_table: Tensor,
+    count: int,
+    max_keys: int,
+    is_quantized: bool,
+) -> Tensor:
+    return q_index.new_empty(q_index.shape[0], count, dtype=torch.int32)

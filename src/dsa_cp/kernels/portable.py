@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import RopeStyle
+from dsa_cp.numerics.best_keys import best_keys as best_keys_in_float64
 from dsa_cp.numerics.grouped_scales import dequantize_groups
 from dsa_cp.numerics.grouped_scales import quantize_groups as codes_and_scales
 from dsa_cp.numerics.rotation import rotate, to_e4m3
@@ -43,6 +44,22 @@ def quantize_groups(x: Tensor, kept: Tensor | None, group: int) -> Tensor:
     if kept is not None:
         parts.append(kept.contiguous().view(torch.uint8))
     return torch.cat(parts, dim=-1)
+
+
+def best_keys(
+    q_index: Tensor,
+    head_weights: Tensor,
+    pool: Tensor,
+    causal_lens: Tensor,
+    request_of_row: Tensor,
+    page_table: Tensor,
+    count: int,
+    max_keys: int,
+    is_quantized: bool,
+) -> Tensor:
+    """Return int32 [n, count], positions of each row's best keys; `max_keys` is what a launch must know beforehand."""
+    tables = (causal_lens, request_of_row, page_table)
+    return best_keys_in_float64(q_index, head_weights, pool, *tables, count, is_quantized)
 
 
 def key_values(pool: Tensor, rank: int, width: int, group: int, dtype: torch.dtype) -> Tensor:

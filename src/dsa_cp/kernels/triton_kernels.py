@@ -12,6 +12,7 @@ from dsa_contracts.dims import (
     KvLoraRank,
     MaxPages,
     MaxPosition,
+    NumIndexHeads,
     NumLocalHeads,
     NumPages,
     NumRequests,
@@ -120,6 +121,25 @@ def pack_index_key(
     _require_widths("pack_index_key", width)
     run = custom_ops.quantize_groups if _launches(k_index) else custom_ops.QUANTIZE_GROUPS_OP
     return brand(run(k_index, None, width))
+
+
+@stage(contracts.select_topk)
+def select_topk(
+    q_index: Ten[Local[L], Rotated, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim],
+    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads],
+    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
+    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
+    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
+    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    index_topk: int,
+    row_format: RowFormat[F, ND, RD],
+    batch: CpBatch[L],
+) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+    """See `dsa_contracts.stages.select_topk`. Scores are float32; nothing waits for the host."""
+    _require_widths("select_topk", q_index.shape[-1])
+    run = custom_ops.best_keys if _launches(q_index) else custom_ops.BEST_KEYS_OP
+    tables = (causal_lens, request_of_row, page_table)
+    return brand(run(q_index, head_weights, pool, *tables, index_topk, batch.max_seq_len, row_format.is_quantized))
 
 
 @stage(contracts.attend)
