@@ -32,7 +32,7 @@ def exchanged(case: IndexCase, got: Tensor, want: Tensor) -> int:
     count = 0
     for row in (got != want).any(dim=1).nonzero().flatten().tolist():
         mine, other = set(got[row].tolist()), set(want[row].tolist())
-        assert len(mine) == len(other)
+        assert len(mine) == len(other), row
         scores = scores_of(case, row)
         finite = scores[scores > -1e300]
         near = RELATIVE * float(finite.abs().max())

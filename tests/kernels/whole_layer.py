@@ -36,7 +36,7 @@ def replayed_layer(comm: Comm, kernels: str, comm_kind: CommKind = "collective")
     device = torch.device("cuda", torch.cuda.current_device())
     group: Any = SymmetricComm(comm, device) if comm_kind == "symmetric" and isinstance(comm, DistributedComm) else comm
     chosen = reaching_peers(KERNEL_SETS[kernels]) if group is not comm else KERNEL_SETS[kernels]
-    model, schedule = MODELS["deepseek-v3.2"], build_schedule((TraceRequest(0, TOKENS, 1, (0,)),))
+    model, schedule = MODELS["deepseek-v3.2"], build_schedule((TraceRequest(0, TOKENS, 1, tuple(range(-(-TOKENS // 512)))),))
     plan = make_plan("trtllm", "fp8", layout="zigzag", cp_size=comm.cp_size, comm=comm_kind)
     job = make_job(RunSpec(model, schedule, comm.cp_size, 1, device="cuda", kernels=kernels), Zigzag(), plan)
     batch = batch_for_rank(job, schedule.batches[0], comm)

@@ -49,7 +49,9 @@ def index_scores_kernel(
             key = start + tl.arange(0, BLOCK)
             seen = key < length
             page = tl.load(pages + key // PAGE_SIZE, mask=seen, other=0).to(tl.int64)
-            stored = pool + (page * PAGE_SIZE + key % PAGE_SIZE) * ROW_BYTES
+            # Without the hint the compiler takes every slot for a multiple of the page size, and rows for aligned to 16 bytes.
+            slot = tl.multiple_of(page * PAGE_SIZE + key % PAGE_SIZE, 1)
+            stored = pool + slot * ROW_BYTES
             if QUANTIZED:
                 codes = tl.load(stored[:, None] + dim[None, :], mask=seen[:, None], other=0)
                 keys = codes.to(tl.float8e4nv, bitcast=True).to(tl.bfloat16)
@@ -89,15 +91,14 @@ def best_keys_kernel(
         needed = tl.full([], COUNT, tl.int32)
         prefix = tl.full([], 0, tl.uint32)
         for step in tl.static_range(4):
-            shift: tl.constexpr = 24 - 8 * step
             counts = tl.zeros([256], tl.int32)
             for start in range(0, length, BLOCK):
                 at = start + tl.arange(0, BLOCK)
                 rising = _rising(tl.load(mine + at, mask=at < length, other=0.0))
                 fits = at < length
                 if step > 0:
-                    fits = fits & ((rising >> (shift + 8)) == prefix)
-                counts += tl.histogram(((rising >> shift) & 255).to(tl.int32), 256, mask=fits)
+                    fits = fits & ((rising >> (32 - 8 * step)) == prefix)
+                counts += tl.histogram(((rising >> (24 - 8 * step)) & 255).to(tl.int32), 256, mask=fits)
             from_here = tl.cumsum(counts, axis=0, reverse=True)
             above = from_here - counts
             here = (from_here >= needed) & (above < needed)
