@@ -14,6 +14,7 @@ from dsa_cp.numerics.best_keys import best_keys, index_scores, key_values
 from dsa_cp.numerics.paged_keys import slots_of_request
 from tests.kernels.kernel_cases import DEVICES, GPU, IndexCase, index_case, poison, references, triton_stages
 
+REFERENCE: Any = best_keys
 RELATIVE = 2e-5
 """How near two scores must be, as a part of the largest, for float32 sums over heads to exchange them."""
 
@@ -56,7 +57,7 @@ def test_the_choice_is_the_reference_s(
     run: Any = custom_ops.best_keys if device == "cuda" else custom_ops.BEST_KEYS_OP
     poison(device, rows * topk * 4)
     got = run(*case.arguments, topk, case.batch.max_seq_len, case.row_format.is_quantized)
-    want = best_keys(*case.arguments, topk, case.row_format.is_quantized)
+    want = REFERENCE(*case.arguments, topk, case.row_format.is_quantized)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     rising = torch.where(got < 0, 1 << 30, got)
     assert bool((rising.diff(dim=1) >= 0).all())
@@ -116,9 +117,25 @@ def test_a_row_chooses_the_same_keys_whoever_is_beside_it() -> None:
 @pytest.mark.gpu
 @GPU
 def test_rows_that_come_in_parts_choose_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dsa_cp.triton_jit import best_keys as launches
+    from dsa_cp.triton_jit import best_keys as module
 
+    launches: Any = module
     case = index_case(127, 64, "index_fp8", 512, "cuda")
     whole = launches.best_keys(*case.arguments, 512, case.batch.max_seq_len, True)
     monkeypatch.setattr(launches, "SCORE_BYTES", 4 * 10 * case.batch.max_seq_len)
     assert torch.equal(launches.best_keys(*case.arguments, 512, case.batch.max_seq_len, True), whole)
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("page_size", [16, 64])
+def test_keys_that_are_laid_out_anew_and_keys_in_their_pages_have_the_same_scores(
+    page_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dsa_cp.triton_jit import best_keys as module
+
+    launches: Any = module
+    case = index_case(127, 64, "index_fp8", 512, "cuda", page_size)
+    flat = launches.best_keys(*case.arguments, 512, case.batch.max_seq_len, True)
+    monkeypatch.setattr(launches, "FLAT_BYTES", 0)
+    assert torch.equal(launches.best_keys(*case.arguments, 512, case.batch.max_seq_len, True), flat)

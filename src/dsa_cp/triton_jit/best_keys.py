@@ -24,18 +24,27 @@ SELECT_BLOCK = 4096
 SCORE_BYTES = 1 << 29
 """Bytes of scores that stand at one time; more rows are done one part after the other."""
 
+FLAT_BYTES = 1 << 30
+"""Bytes of keys that are laid out anew for a call, at most."""
+
+FLAT_ROWS = 8
+"""Rows a request from which it pays to lay out its keys anew: rows of 132 bytes are read 4 bytes at a time."""
+
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The score of a key whose score is NaN: below every other, above none that the row may see."""
 
 
 @triton.jit(do_not_specialize=["first_row"])
 def index_scores_kernel(
-    q, weights, pool, causal_lens, request_of_row, page_table, scores, first_row,
+    q, weights, pool, scales, causal_lens, request_of_row, page_table, scores, first_row,
     q_row, q_head, weight_row, max_pages, score_row,
     HEADS: tl.constexpr, DIM: tl.constexpr, COUNT: tl.constexpr, PAGE_SIZE: tl.constexpr, ROW_BYTES: tl.constexpr,
-    QUANTIZED: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    QUANTIZED: tl.constexpr, FLAT: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """One row and `CHUNK` of its keys a program. Rows that take every key that they see need no scores."""
+    """One row and `CHUNK` of its keys a program. Rows that take every key that they see need no scores.
+
+    FLAT: `pool` has the codes of each request's keys in order, `scales` their scales.
+    """
     local = tl.program_id(0).to(tl.int64)
     row = local + first_row
     first = tl.program_id(1) * CHUNK
@@ -44,13 +53,16 @@ def index_scores_kernel(
         head, dim = tl.arange(0, BLOCK_HEADS), tl.arange(0, DIM)
         query = tl.load(q + row * q_row + head[None, :] * q_head + dim[:, None], mask=(head < HEADS)[None, :], other=0.0)
         weight = tl.load(weights + row * weight_row + head, mask=head < HEADS, other=0.0)
-        pages = page_table + tl.load(request_of_row + row).to(tl.int64) * max_pages
+        first_page = tl.load(request_of_row + row).to(tl.int64) * max_pages
         for start in range(first, tl.minimum(first + CHUNK, length), BLOCK):
             key = start + tl.arange(0, BLOCK)
             seen = key < length
-            page = tl.load(pages + key // PAGE_SIZE, mask=seen, other=0).to(tl.int64)
-            # Without the hint the compiler takes every slot for a multiple of the page size, and rows for aligned to 16 bytes.
-            slot = tl.multiple_of(page * PAGE_SIZE + key % PAGE_SIZE, 1)
+            if FLAT:
+                slot = first_page * PAGE_SIZE + key
+            else:
+                page = tl.load(page_table + first_page + key // PAGE_SIZE, mask=seen, other=0).to(tl.int64)
+                # Without the hint the compiler takes slots for multiples of the page size, and rows for aligned to 16 bytes.
+                slot = tl.multiple_of(page * PAGE_SIZE + key % PAGE_SIZE, 1)
             stored = pool + slot * ROW_BYTES
             if QUANTIZED:
                 codes = tl.load(stored[:, None] + dim[None, :], mask=seen[:, None], other=0)
@@ -59,7 +71,9 @@ def index_scores_kernel(
                 keys = tl.load(stored.to(tl.pointer_type(tl.bfloat16))[:, None] + dim[None, :], mask=seen[:, None], other=0.0)
             product = tl.maximum(tl.dot(keys, query), 0.0, propagate_nan=tl.PropagateNan.ALL)
             score = tl.sum(product * weight[None, :], axis=1)
-            if QUANTIZED:
+            if FLAT:
+                score *= tl.load(scales + slot, mask=seen, other=0.0)
+            elif QUANTIZED:
                 score *= tl.load((stored + DIM).to(tl.pointer_type(tl.float32)), mask=seen, other=0.0)
             # A sum of -0.0 is a 0.0, which it must tie with.
             score = tl.where(score == score, tl.maximum(score, LOWEST), LOWEST) + 0.0
@@ -147,17 +161,31 @@ def best_keys(
     chosen = torch.empty(rows, count, dtype=torch.int32, device=q_index.device)
     width = triton.cdiv(max(max_keys, 1), 4) * 4
     part = max(1, min(rows, SCORE_BYTES // (4 * width)))
+    codes, scales, is_flat = pool, pool, False
+    if is_quantized and max_keys > count and rows >= FLAT_ROWS * page_table.shape[0]:
+        codes, scales, is_flat = _flat_keys(pool, page_table, dim)
     scores = torch.empty(part if max_keys > count else 0, width, dtype=torch.float32, device=q_index.device)
     for first in range(0, rows, part):
         number = min(part, rows - first)
         if max_keys > count:
             index_scores_kernel[(number, triton.cdiv(max_keys, CHUNK))](
-                q_index, head_weights, pool, causal_lens, request_of_row, page_table, scores, first,
+                q_index, head_weights, codes, scales, causal_lens, request_of_row, page_table, scores, first,
                 *q_index.stride()[:2], head_weights.stride(0), page_table.shape[1], width,
-                heads, dim, count, pool.shape[1], pool.shape[2], is_quantized,
+                heads, dim, count, pool.shape[1], codes.shape[-1], is_quantized, is_flat,
                 max(16, triton.next_power_of_2(heads)), BLOCK_KEYS, CHUNK, num_warps=4,
             )  # fmt: skip
         best_keys_kernel[(number,)](
             scores, causal_lens, chosen, first, width, count, triton.next_power_of_2(count), SELECT_BLOCK, num_warps=8
         )
     return chosen
+
+
+def _flat_keys(pool: Tensor, page_table: Tensor, dim: int) -> tuple[Tensor, Tensor, bool]:
+    """Return codes uint8 [requests, keys, dim] and float32 scales, in the order of each request's keys, and True.
+
+    Where that would be too much: the pool, twice, and False.
+    """
+    if page_table.numel() * pool.shape[1] * pool.shape[2] > FLAT_BYTES:
+        return pool, pool, False
+    rows = pool.index_select(0, page_table.flatten())
+    return rows[..., :dim].contiguous(), rows[..., dim:].contiguous().view(torch.float32), True
