@@ -141,6 +141,8 @@ def test_a_breakage_needs_one_process_and_development_mode(
     assert capsys.readouterr().err == (
         "dsa-cp: --break switches checks off and on in one process; leave out --ranks process\n"
     )
+    assert main([*SMALL, "--break", "identity-lens", "--comm", "symmetric"]) == 2
+    assert capsys.readouterr().err == ("dsa-cp: --break runs orders of a collective; leave out --comm\n")
     monkeypatch.setenv("DSA_CONTRACTS", "production")
     assert main([*SMALL, "--break", "identity-lens"]) == 2
     assert capsys.readouterr().err == (

@@ -107,3 +107,9 @@ def test_results_that_cannot_be_written_are_refused_in_one_line(tmp_path: Path, 
     (tmp_path / "file").write_text("")
     assert main(["bench", "--part", "check", "--cpu", "--out", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err == f"dsa-cp: {tmp_path / 'file'} cannot be made a folder: file exists\n"
+
+
+@without_gpu
+def test_a_run_that_is_refused_makes_no_folder(tmp_path: Path) -> None:
+    assert main(["bench", "--part", "stages", "--out", str(tmp_path / "new")]) == 2
+    assert not (tmp_path / "new").exists()

@@ -16,17 +16,11 @@ GROUP = 2
 Records = list[dict[str, object]]
 
 
-def run_parts(parts: list[str] | None, *, cpu_only: bool, rows: tuple[int, ...], seed: int) -> Records:
-    """Run parts in one go and return their records, the facts of the run first.
-
-    Args:
-        parts: which; None for all that can run here.
-        cpu_only: leave out what needs a GPU.
-        rows: rows a rank of the K tail; empty for the default ones.
-        seed: seed of the rows.
+def parts_to_run(parts: list[str] | None, *, cpu_only: bool) -> list[str]:
+    """Return which parts to run; None stands for all that can run here.
 
     Raises:
-        ArgumentError: DSA602, a part needs GPUs that this machine does not have.
+        ArgumentError: DSA602, a part needs GPUs that this machine does not have, or that are not to be used.
     """
     chosen = list(parts or (ON_CPU if cpu_only else PARTS))
     needy = [name for name in chosen if name not in ON_CPU]
@@ -34,8 +28,23 @@ def run_parts(parts: list[str] | None, *, cpu_only: bool, rows: tuple[int, ...],
         raise ArgumentError(f"--cpu leaves out {', '.join(needy)}; without a GPU there are {', '.join(ON_CPU)}")
     if needy and not torch.cuda.is_available():
         raise ArgumentError(f"no CUDA device: {', '.join(needy)} need one; --cpu runs {', '.join(ON_CPU)}")
+    return chosen
+
+
+def run_parts(parts: list[str], *, cpu_only: bool, rows: tuple[int, ...], seed: int) -> Records:
+    """Run parts in one go and return their records, the facts of the run first.
+
+    Args:
+        parts: which, as `parts_to_run` returns them.
+        cpu_only: use no GPU.
+        rows: rows a rank of the K tail; empty for the default ones.
+        seed: seed of the rows.
+
+    Raises:
+        ArgumentError: DSA602, the K tail needs more GPUs.
+    """
     records: Records = [run_facts()]
-    for name in chosen:
+    for name in parts:
         records += _run(name, rows or ROWS, seed, "cpu" if cpu_only or not torch.cuda.is_available() else "cuda")
     return records
 

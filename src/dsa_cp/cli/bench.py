@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dsa_contracts.errors import ArgumentError
-from dsa_cp.bench.suite import PARTS, run_parts
+from dsa_cp.bench.suite import PARTS, parts_to_run, run_parts
 from dsa_cp.cli.bench_tables import print_report
 from dsa_cp.cli.output import print_json, print_line
 from dsa_cp.whole_files import make_folder
@@ -31,9 +31,10 @@ def command(
     for count in rows or ():
         if count < 2 or count % 2:
             raise ArgumentError(f"--rows is {count}; it must be an even number of at least 2")
+    chosen = parts_to_run(part, cpu_only=cpu)
     if out is not None:
         make_folder(out)
-    records = run_parts(part, cpu_only=cpu, rows=tuple(rows or ()), seed=seed)
+    records = run_parts(chosen, cpu_only=cpu, rows=tuple(rows or ()), seed=seed)
     if out is not None:
         from dsa_cp.bench.files import write_results
 

@@ -65,7 +65,7 @@ def command(
         return _list_breakages(as_json=json)
     breakage = breakage_by_name(break_) if break_ else None
     if breakage is not None:
-        _can_break(ranks)
+        _can_break(ranks, comm)
     _known_device(device, kernels)
     _check_counts(cp_size, layers, batches, requests)
     dims = model_by_name(model)
@@ -95,8 +95,10 @@ def _at_least(flag: str, value: int, least: int) -> None:
         raise ArgumentError(f"{flag} is {value}; it must be at least {least}")
 
 
-def _can_break(ranks: Ranks) -> None:
+def _can_break(ranks: Ranks, comm: Group) -> None:
     """Raise ArgumentError DSA602 where checks cannot be switched off and on for comparison."""
+    if comm is not Group.COLLECTIVE:
+        raise ArgumentError("--break runs orders of a collective; leave out --comm")
     if ranks is Ranks.PROCESS:
         raise ArgumentError("--break switches checks off and on in one process; leave out --ranks process")
     if mode_from_environment() is not Mode.DEVELOPMENT:
