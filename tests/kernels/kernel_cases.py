@@ -150,13 +150,15 @@ class IndexCase:
 def index_case(rows: int, heads: int, row_format: str, topk: int, device: str, page_size: int = 64) -> IndexCase:
     """Return up to three requests on shuffled pages with prefixes; a third of the keys are equal, some are NaN.
 
-    Row 0 sees no key, row 1 as many as it may choose, row 2 one more, row 3 scores every key 0.
+    Row 0 sees no key, row 1 as many as it may choose, row 2 one more, row 3 scores every key 0. Behind the last page of each
+    request the page table names pages that are none.
     """
     requests = max(1, min(3, rows))
     extends = [max(rows, 1) // requests] * (requests - 1) + [max(rows, 1) - (requests - 1) * (max(rows, 1) // requests)]
     prefixes = [topk + 5 * page_size * (at % 2) + at for at in range(requests)]
     each = -(-max(map(sum, zip(extends, prefixes, strict=True))) // page_size)
     table = torch.randperm(each * requests + 2, device=device)[: each * requests].view(requests, each).int()
+    table = torch.cat([table, table.new_tensor([[-1, 1 << 30]]).expand(requests, 2)], dim=1).contiguous()
     batch = build_batch(Interleave(), 1, 0, extends, prefixes, page_table=table, page_size=page_size, device=device)
     keys = normal(device, (each * requests + 2) * page_size, 128)
     keys[::3], keys[5::101] = keys[0].clone(), float("nan")

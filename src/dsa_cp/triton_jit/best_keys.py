@@ -187,5 +187,6 @@ def _flat_keys(pool: Tensor, page_table: Tensor, dim: int) -> tuple[Tensor, Tens
     """
     if page_table.numel() * pool.shape[1] * pool.shape[2] > FLAT_BYTES:
         return pool, pool, False
-    rows = pool.index_select(0, page_table.flatten())
+    # Entries behind a request's last page may be anything; no row looks at what stands there.
+    rows = pool.index_select(0, page_table.flatten().clamp(0, pool.shape[0] - 1))
     return rows[..., :dim].contiguous(), rows[..., dim:].contiguous().view(torch.float32), True
