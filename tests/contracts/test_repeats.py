@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 from dsa_contracts import CpBatch, Mode, Ten, contract, stage
 from dsa_contracts.brands import brand_of
@@ -109,3 +110,12 @@ def test_a_result_that_another_stage_has_branded_gets_this_stage_s_brand() -> No
         found = brand_of(function(*args_of(batch.at_layer(layer))))
         assert found is not None
         assert (found.layer, found.kind.producer) == (layer, "turn.turned")
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_calls_are_recognised_in_every_grad_mode(mode: Any, signatures: list[str]) -> None:
+    batch, function = batch_of(), checked_turn()
+    with mode():
+        for layer in range(4):
+            function(*args_of(batch.at_layer(layer)))
+    assert signatures == ["layer 0"]
