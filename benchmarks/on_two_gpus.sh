@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What needs two GPUs and is no benchmark: all tests marked gpu, the cells with each kernel set, the sanitizer over what runs on two GPUs.
+# What needs two GPUs and is no benchmark: all tests marked gpu, the cells with Triton and FlashMLA, the sanitizer over what runs on two GPUs.
 # Usage: benchmarks/on_two_gpus.sh FOLDER    (the package, its dependencies and the kernels' libraries on PYTHONPATH; about 9 minutes)
 set -u
 out=${1:?folder for the results}
