@@ -4,6 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+Bindings = tuple[tuple[str, int, str], ...]
+"""Dims: name, value, and who binds them."""
+
 
 class Bound(NamedTuple):
     """A bound dim: its value and who bound it, as in `rope_quantize.q_nope`."""
@@ -26,6 +29,10 @@ class BoundDims:
     applied: set[object] = field(default_factory=set)
     latest: dict[object, tuple[Any, ...]] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What a copy of the batch, or one in another process, takes along: dims, and no memory of calls."""
+        return {"dims": dict(self.dims), "applied": set(), "latest": {}}
+
     def value(self, name: str) -> int | None:
         """Return a dim's value, None where it is not bound."""
         bound = self.dims.get(name)
@@ -35,7 +42,12 @@ class BoundDims:
         """Bind a dim; one that is bound keeps its value and its binder."""
         self.dims.setdefault(name, Bound(value, by))
 
-    def agrees(self, bindings: tuple[tuple[str, int, str], ...]) -> bool:
+    def bind_all(self, bindings: Bindings) -> None:
+        """Bind dims; those that are bound stay as they are."""
+        for name, value, by in bindings:
+            self.bind(name, value, by)
+
+    def agrees(self, bindings: Bindings) -> bool:
         """Whether none of the bindings contradicts what is bound."""
         return all(self.value(name) in (None, value) for name, value, _ in bindings)
 

@@ -21,7 +21,7 @@ from dsa_contracts.dims import Dim, dim_name
 from dsa_contracts.invariants import Call, Invariant
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import ParamRecord, StageContract
-from dsa_contracts.states import DType, Global, Local, RowStride
+from dsa_contracts.states import DType, Global, Local, Pool, RowStride
 from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, dim_text, mark_text, stride_fault
 
 CALL_DIMS = frozenset({"row_bytes", "max_position", "cos_sin_width", "num_pages", "num_slots", "max_pages", "index_topk"})
@@ -207,13 +207,14 @@ def check_stated(contract: StageContract, values: dict[str, object], batch: CpBa
     Raises:
         StageInputError: DSA125.
     """
-    read = {invariant.subject for invariant in contract.requires if invariant.reads_data}
+    read = {invariant.subject for invariant in contract.requires if invariant.shows_rows}
     looked_at = 0
     for param in contract.params:
         value = values[param.name]
         if param.spec is None or not isinstance(value, Tensor) or param.name in read:
             continue
-        if isinstance(param.spec.rows, TypeVar) or get_origin(param.spec.rows) in (Local, Global):
+        is_of_a_layer = param.spec.rows is Pool and batch.layer is not None
+        if is_of_a_layer or isinstance(param.spec.rows, TypeVar) or get_origin(param.spec.rows) in (Local, Global):
             looked_at += 1
             if not states_rows(value):
                 raise Diagnosis(contract, batch, {}, values, is_output=False).unstated_error(param)

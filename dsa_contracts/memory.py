@@ -4,6 +4,7 @@ import contextlib
 import threading
 
 from dsa_contracts.batch import CpBatch
+from dsa_contracts.bound_dims import Bindings, BoundDims
 from dsa_contracts.brands import Kind
 from dsa_contracts.checks import Passed
 from dsa_contracts.layout import Layout
@@ -25,7 +26,8 @@ class Remembered:
 
     Attributes:
         passed: what its arguments have bound.
-        bindings: dims that all stages of a batch share, as the arguments and results have them.
+        bindings: dims that all stages of a batch share, as the arguments have them.
+        outputs: the same of results that passed, by their signature.
         kinds: which of the results are of which kind.
         unknown: arguments that carried no brand.
         facts: what ranks of a collective must agree on, in words; empty for other stages.
@@ -42,24 +44,30 @@ class Remembered:
         self.kinds = kinds
         self.facts = facts
         self.unknown = passed.unknown
-        self.outputs: set[tuple[object, ...]] = set()
+        self.outputs: dict[tuple[object, ...], Bindings] = {}
         self.is_again: IsAgain = never
         self.leave: Leave = never
 
-    def has_returned(self, seen: tuple[object, ...]) -> bool:
-        """Whether results with this signature have passed; those that cannot be hashed are checked each time."""
+    def has_returned(self, seen: tuple[object, ...], dims: BoundDims) -> bool:
+        """Whether results with this signature have passed, and agree with what is bound; those that cannot be hashed: no."""
         try:
-            return seen in self.outputs
+            bindings = self.outputs.get(seen)
         except TypeError:
             return False
+        if bindings is None or not dims.agrees(bindings):
+            return False
+        dims.bind_all(self.bindings)
+        dims.bind_all(bindings)
+        return True
 
-    def add_results(self, seen: tuple[object, ...], bindings: tuple[tuple[str, int, str], ...]) -> None:
-        """Remember the signature of results that passed, and the dims that they have."""
-        self.bindings += tuple(binding for binding in bindings if binding not in self.bindings)
+    def add_results(self, seen: tuple[object, ...], bindings: Bindings, dims: BoundDims) -> None:
+        """Remember the signature of results that passed, and the dims that they have; bind these, the arguments' first."""
+        dims.bind_all(self.bindings)
+        dims.bind_all(bindings)
         if len(self.outputs) >= OUTPUT_LIMIT:
             self.outputs.clear()
         with contextlib.suppress(TypeError):
-            self.outputs.add(seen)
+            self.outputs[seen] = bindings
 
 
 class Memory:
@@ -96,8 +104,7 @@ class Memory:
 
     def keep(self, key: tuple[object, ...], found: Remembered, batch: CpBatch[Layout]) -> None:
         """Bind the dims of a call that passed, and remember it; the oldest goes when there are too many."""
-        for name, value, by in found.bindings:
-            batch.dims.bind(name, value, by)
+        batch.dims.bind_all(found.bindings)
         batch.dims.applied.add(found)
         with contextlib.suppress(TypeError), self._lock:
             self.calls[key] = found

@@ -10,6 +10,7 @@ compares. The source depends on which arguments are tensors, have brands and so 
 """
 
 from collections.abc import Callable
+from enum import Enum
 from functools import cache
 from types import CodeType
 from typing import Any, cast
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.brands import ATTRIBUTE, Kind, brand_of
+from dsa_contracts.formats import RowFormat
 from dsa_contracts.layout import Layout
 from dsa_contracts.signatures import Places
 from dsa_contracts.tensor_guard import same_tensors
@@ -40,22 +42,15 @@ def look_of_call(args: Args, batch: CpBatch[Layout], places: Places) -> IsAgain:
     same = same_tensors(tuple(tensors.values()))
     if same is None:
         return never
-    known: dict[str, object] = {"same": same}
-    tests = [f"layer {'is' if batch.layer is None else 'is not'} None"]
-    brands = []
+    known: dict[str, object] = {"same": same, "signature": batch.signature}
+    tests = [f"layer {'is' if batch.layer is None else 'is not'} None and batch.signature is signature"]
     for at in sorted({*places.tensors, *places.others} - {*tensors}):
+        if not _is_plain(args[at]):
+            return never
         known |= {f"value{at}": args[at], f"type{at}": type(args[at])}
         tests.append(f"(a{at} is value{at} or (type(a{at}) is type{at} and a{at} == value{at}))")
     tests.append(f"same({', '.join(f'a{at}' for at in tensors)})")
-    for at, tensor in tensors.items():
-        brand = brand_of(tensor)
-        if brand is None:
-            tests.append(f"getattr(a{at}, {ATTRIBUTE!r}, None) is None")
-            continue
-        known[f"key{at}"] = brand.key
-        brands.append(f"_, k{at}, batch{at}, layer{at} = a{at}.{ATTRIBUTE}")
-        tests.append(f"k{at} is key{at} and (batch{at} is token or batch{at} is None)")
-        tests.append(f"(layer{at} is layer or layer{at} is None or layer is None or layer{at} == layer)")
+    brands = _brand_tests(tensors, known, tests)
     for at in places.offsets:
         if at in tensors:
             known[f"offset{at}"] = tensors[at].storage_offset()
@@ -65,9 +60,31 @@ def look_of_call(args: Args, batch: CpBatch[Layout], places: Places) -> IsAgain:
         known |= {"Group": type(group), "size": getattr(group, "cp_size", None), "rank": getattr(group, "cp_rank", None)}
         tests.append(f"type(a{places.comm}) is Group and a{places.comm}.cp_size == size and a{places.comm}.cp_rank == rank")
     lines = [f"{_unpacked(places)} = args", "layer, token = batch.layer, batch.token"]
-    if brands:
-        lines += ["try:", *(f"    {line}" for line in brands), "except (AttributeError, TypeError):", "    return False"]
+    if tensors:  # torch's guards end the process on a nested tensor
+        nested = " or ".join(f"a{at}.is_nested" for at in tensors)
+        tries = [*brands, f"if {nested}: return False"]
+        lines += [
+            "try:",
+            *(f"    {line}" for line in tries),
+            "except (AttributeError, TypeError, ValueError):",
+            "    return False",
+        ]
     return cast(IsAgain, _written("is_again(args, batch)", [*lines, "return " + " and ".join(tests)], known))
+
+
+def _brand_tests(tensors: dict[int, Tensor], known: dict[str, object], tests: list[str]) -> list[str]:
+    """Add to `tests` what compares brands with those of these tensors; return the lines that take brands apart."""
+    lines = []
+    for at, tensor in tensors.items():
+        brand = brand_of(tensor)
+        if brand is None:
+            tests.append(f"getattr(a{at}, {ATTRIBUTE!r}, None) is None")
+            continue
+        known[f"key{at}"] = brand.key
+        lines.append(f"_, k{at}, batch{at}, layer{at} = a{at}.{ATTRIBUTE}")
+        tests.append(f"k{at} is key{at} and (batch{at} is token or batch{at} is None)")
+        tests.append(f"(layer{at} is layer or layer{at} is None or layer is None or layer{at} == layer)")
+    return lines
 
 
 def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places: Places) -> Leave:
@@ -80,7 +97,7 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
     """
     if result is None:
         return _is_nothing
-    results = result if isinstance(result, tuple) else (result,)
+    results = result if type(result) is tuple else (result,)
     tensors = tuple(one for one in results if isinstance(one, Tensor))
     same = same_tensors(tensors) if tensors and len(tensors) == len(results) else None
     if same is None:
@@ -88,16 +105,24 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
     known: dict[str, object] = {"same": same}
     names = ", ".join(f"r{at}" for at in range(len(results)))
     lines = [f"if type(result) is not tuple or len(result) != {len(results)}: return False", f"{names}, = result"]
-    if not isinstance(result, tuple):
+    if type(result) is not tuple:
         lines = ["r0 = result"]
+    nested = " or ".join(f"r{at}.is_nested" for at in range(len(results)))
+    lines += ["try:", f"    if {nested}: return False", "except AttributeError:", "    return False"]
     lines += [f"if not same({names}): return False", "token, layer = batch.token, batch.layer"]
-    own = [f"r{at} is a{place}" for at in range(len(results)) for place in places.tensors]
+    given = (*places.tensors, *places.others)
+    own = [f"r{at} is a{place}" for at in range(len(results)) for place in given]
     if own:
         lines += [f"{_unpacked(places)} = args", f"if {' or '.join(own)}: return False"]
     for at, kind in kinds:
         known |= {f"kind{at}": kind, f"key{at}": kind.key}
         lines.append(f"r{at}.{ATTRIBUTE} = (kind{at}, key{at}, token, layer)")
     return cast(Leave, _written("leave(result, args, batch)", [*lines, "return True"], known))
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value may be kept and compared by `==`: nothing that holds tensors, no container of parts with types."""
+    return value is None or isinstance(value, int | float | str | Enum | type | RowFormat)
 
 
 def _is_nothing(result: object, *_others: object) -> bool:

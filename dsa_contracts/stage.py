@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.batch import CpBatch
+from dsa_contracts.batch_itself import check_batch
 from dsa_contracts.binding import refuse_other_objects, same_parameters
 from dsa_contracts.brands import make_brand, output_kind, set_brand
 from dsa_contracts.checks import Passed, check_invariants, check_params, check_stated
@@ -167,9 +168,9 @@ class _Checked:
         results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
         refuse_other_objects(self.contract, args, results, batch)
         seen = output_signature(results)
-        if reads_values or not found.has_returned(seen):
+        if reads_values or not found.has_returned(seen, batch.dims):
             passed = self._check_results(args, results, batch, found, reads_values=reads_values)
-            found.add_results(seen, passed.bindings)
+            found.add_results(seen, passed.bindings, batch.dims)
             checked += passed.checked
         if not found.leave(result, args, batch):
             found.leave = look_of_results(result, found.kinds, self.places)
@@ -195,6 +196,7 @@ class _Checked:
 
     def _check_values(self, args: tuple[object, ...], batch: CpBatch[Layout]) -> int:
         """Check the invariants that read device data before the call."""
+        check_batch(batch, self.contract.name, self.contract.location)
         values = dict(zip(self.contract.names, args, strict=True))
         requires = self.contract.requires
         stated = check_stated(self.contract, values, batch)

@@ -23,7 +23,7 @@ def same_tensors(tensors: tuple[Tensor, ...]) -> SameTensors | None:
     """Return what recognises tensors like these; None for subclasses, sizes that are symbols, and one tensor twice."""
     if len({id(tensor) for tensor in tensors}) < len(tensors):
         return None  # torch's guards take no tensor twice
-    if any(type(tensor) not in PLAIN_TYPES or tensor.layout is not torch.strided for tensor in tensors):
+    if any(type(tensor) not in PLAIN_TYPES or tensor.layout is not torch.strided or tensor.is_nested for tensor in tensors):
         return None
     if any(type(size) is not int for tensor in tensors for size in (*tensor.shape, *tensor.stride())):
         return None

@@ -60,6 +60,7 @@ class Invariant:
         statement: the fact in a sentence, for tables and for the `expected` line of the error.
         reads_data: whether it reads device data.
         check: returns what is wrong in a call, None where nothing is.
+        shows_rows: whether what it reads tells the right rows from others of the same shape, so that no brand need say it.
         reads_offset: whether it reads where in its memory the subject starts; a remembered call then goes by that too.
     """
 
@@ -70,6 +71,7 @@ class Invariant:
     reads_data: bool
     check: Callable[[Call], str | None] = field(repr=False, compare=False)
     reads_offset: bool = False
+    shows_rows: bool = False
 
 
 def first(fault: Tensor) -> int:

@@ -15,8 +15,9 @@ def scales_in_rows_are_positive(rows: str) -> Invariant:
             return None
         scales = call.tensor(rows)[..., fmt.part("scales").columns].contiguous().view(torch.float32)
         fault = ~(torch.isfinite(scales) & (scales > 0)).all(dim=-1)
-        if fault.shape == call.batch.padded_rows.shape:
-            fault &= call.batch.padded_rows >= 0
+        for indices in (call.batch.padded_rows, call.batch.gathered_rows):
+            if fault.shape == indices.shape:
+                fault &= indices >= 0
         return f"row {first(fault)} of {rows} has a scale that is not positive" if bool(fault.any()) else None
 
     statement = f"scales inside {rows} are finite and > 0, but for padding rows"

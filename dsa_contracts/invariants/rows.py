@@ -26,7 +26,7 @@ def rows_are_this_ranks(rows: str = "rows") -> Invariant:
         return f"{rows}[{at}] is {int(got[at])}, local row {at} of this rank is {int(want[at])}"
 
     statement = f"{rows} is batch.local_rows or batch.padded_rows"
-    return Invariant("rows_are_this_ranks", "DSA119", rows, statement, True, check)
+    return Invariant("rows_are_this_ranks", "DSA119", rows, statement, True, check, shows_rows=True)
 
 
 def local_values_match_rows(local: str, source: str, code: str, name: str) -> Invariant:
@@ -45,11 +45,11 @@ def local_values_match_rows(local: str, source: str, code: str, name: str) -> In
         return f"{local}[{at}] is {int(got[at])}, for {kind} it is {int(want[at])}"
 
     statement = f"{local}[i] = batch.{source}[row of i], 0 for padding"
-    return Invariant(name, code, local, statement, True, check)
+    return Invariant(name, code, local, statement, True, check, shows_rows=True)
 
 
 def positions_go_with(tensor: str) -> Invariant:
-    """Positions are those of the rows that another argument's brand names: this rank's, or all in sequence order."""
+    """Positions are those of the rows that another argument's brand names: this rank's, or all, in one order or the other."""
 
     def check(call: Call) -> str | None:
         got, batch = call.tensor("positions"), call.batch
@@ -62,6 +62,8 @@ def positions_go_with(tensor: str) -> Invariant:
             if rows is None:
                 return f"positions has {got.shape[0]} rows"
             want = _values_of(rows, batch.positions)
+        elif "RankMajor" in mark_text(brand.kind.rows):
+            want = _values_of(batch.gathered_rows, batch.positions)
         if got.shape == want.shape and bool((got == want).all()):
             return None
         if got.shape != want.shape:
@@ -70,7 +72,7 @@ def positions_go_with(tensor: str) -> Invariant:
         return f"positions[{at}] is {int(got[at])}, row {at} of {tensor} is at position {int(want[at])}"
 
     statement = f"positions[i] is the position of row i of {tensor}"
-    return Invariant("positions_go_with_rows", "DSA115", "positions", statement, True, check)
+    return Invariant("positions_go_with_rows", "DSA115", "positions", statement, True, check, shows_rows=True)
 
 
 def _values_of(rows: Tensor, whole: Tensor) -> Tensor:
@@ -138,23 +140,38 @@ def _is_rank_major(call: Call, loc: Tensor) -> bool | None:
 
 
 def slots_are_on_their_pages() -> Invariant:
-    """The slot of a new token is the one that the page table gives its position: pages and slots are of one batch."""
+    """The slot of a new token is the batch's own, and the one that the page table gives its position."""
 
     def check(call: Call) -> str | None:
         loc, batch = call.tensor("loc"), call.batch
         is_gathered = _is_rank_major(call, loc)
-        if batch.page_table is None or is_gathered is None:
+        if is_gathered is None:
             return None
         at = (loc >= 0).nonzero().flatten()
         rows = batch.gathered_rows[at] if is_gathered else at
-        positions = batch.positions[rows]
-        pages = batch.page_table[batch.request_of_row[rows].long(), positions // batch.page_size].long()
-        fault = loc[at] != pages * batch.page_size + positions % batch.page_size
-        if not bool(fault.any()):
+        fault = _page_fault(call, loc[at], rows)
+        if fault is None and batch.out_cache_loc is not None and bool((loc[at] != batch.out_cache_loc[rows]).any()):
+            wrong = first(loc[at] != batch.out_cache_loc[rows])
+            fault = wrong, f"out_cache_loc gives row {int(rows[wrong])} slot {int(batch.out_cache_loc[rows[wrong]])}"
+        if fault is None:
             return None
-        wrong = first(fault)
-        slot = int(pages[wrong] * batch.page_size + positions[wrong] % batch.page_size)
-        return f"loc[{int(at[wrong])}] is {int(loc[at[wrong]])}, the page table gives row {int(rows[wrong])} slot {slot}"
+        wrong, says = fault
+        return f"loc[{int(at[wrong])}] is {int(loc[at[wrong]])}, {says}"
 
-    statement = "loc[i] = page_table[request][position // page_size] * page_size + position % page_size of row i"
-    return Invariant("slots_are_on_their_pages", "DSA116", "loc", statement, True, check)
+    statement = "loc[i] = out_cache_loc[row] = page_table[request][position // page_size] * page_size + position % page_size"
+    return Invariant("slots_are_on_their_pages", "DSA116", "loc", statement, True, check, shows_rows=True)
+
+
+def _page_fault(call: Call, slots: Tensor, rows: Tensor) -> tuple[int, str] | None:
+    """Return the first slot that is not where the page table puts its row, and where that is."""
+    batch = call.batch
+    if batch.page_table is None:
+        return None
+    positions = batch.positions[rows]
+    pages = batch.page_table[batch.request_of_row[rows].long(), positions // batch.page_size].long()
+    fault = slots != pages * batch.page_size + positions % batch.page_size
+    if not bool(fault.any()):
+        return None
+    wrong = first(fault)
+    slot = int(pages[wrong] * batch.page_size + positions[wrong] % batch.page_size)
+    return wrong, f"the page table gives row {int(rows[wrong])} slot {slot}"

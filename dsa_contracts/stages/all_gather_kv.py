@@ -7,8 +7,10 @@ from dsa_contracts.formats import RowFormat
 from dsa_contracts.invariants import (
     comm_is_the_batch_group,
     gathered_in_rank_order,
+    own_rows_stand_in_their_place,
     padding_rows_are_zero,
     row_width_matches_format,
+    scales_in_rows_are_positive,
 )
 from dsa_contracts.records import contract
 from dsa_contracts.states import U8, Contiguous, Global, Local, Packed, RankMajor, UnitLast
@@ -18,8 +20,8 @@ from dsa_contracts.typevars import ND, RD, F, L, N, P
 
 @contract(
     returns=("gathered",),
-    requires=(row_width_matches_format("kv"), comm_is_the_batch_group()),
-    ensures=(gathered_in_rank_order(), padding_rows_are_zero("gathered")),
+    requires=(row_width_matches_format("kv"), comm_is_the_batch_group(), scales_in_rows_are_positive("kv")),
+    ensures=(gathered_in_rank_order(), own_rows_stand_in_their_place(), padding_rows_are_zero("gathered")),
     advice=(
         ("DSA103", "send bytes: kv.view(torch.uint8), not .to(torch.uint8), which changes the values"),
         ("DSA106", "kv must be this rank's rows; rows that were gathered once hold all ranks' rows already"),
@@ -48,7 +50,7 @@ def all_gather_kv(
     token take part.
 
     Raises:
-        StageInputError: DSA101 to DSA110, DSA113, DSA125.
+        StageInputError: DSA101 to DSA110, DSA112, DSA113, DSA125.
         StageOutputError: DSA120, DSA122.
         RankError: DSA501, DSA502, DSA503.
 

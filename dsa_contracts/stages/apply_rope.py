@@ -6,6 +6,7 @@ from dsa_contracts.invariants import (
     positions_go_with,
     rotates_at_most_all,
     table_covers_positions,
+    table_is_cosines_then_sines,
     table_width_is_rope_dim,
 )
 from dsa_contracts.records import contract
@@ -21,6 +22,7 @@ from dsa_contracts.typevars import Ds, L, M, R
         rotates_at_most_all("x"),
         table_width_is_rope_dim(lambda call: int(call.number("rope_dim")), "rope_dim"),
         table_covers_positions(),
+        table_is_cosines_then_sines(),
         positions_go_with("x"),
     ),
     advice=(

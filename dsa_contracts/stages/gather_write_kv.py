@@ -9,6 +9,7 @@ from dsa_contracts.invariants import (
     gathered_in_rank_order,
     page_size_is_the_batch_page_size,
     row_width_matches_format,
+    scales_in_rows_are_positive,
     slots_are_legal,
     slots_are_on_their_pages,
 )
@@ -26,6 +27,7 @@ from dsa_contracts.typevars import ND, RD, F, L, N
         comm_is_the_batch_group(),
         slots_are_legal(),
         slots_are_on_their_pages(),
+        scales_in_rows_are_positive("kv"),
     ),
     ensures=(gathered_in_rank_order(),),
     advice=(
@@ -64,7 +66,7 @@ def gather_write_kv(
     token take part. On a GPU the pool is complete on the stream, not on the host.
 
     Raises:
-        StageInputError: DSA101 to DSA110, DSA113, DSA114, DSA116, DSA125.
+        StageInputError: DSA101 to DSA110, DSA112 to DSA114, DSA116, DSA125.
         StageOutputError: DSA122.
         RankError: DSA501, DSA502, DSA503.
 

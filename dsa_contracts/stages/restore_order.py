@@ -2,6 +2,7 @@
 
 from dsa_contracts.batch import CpBatch
 from dsa_contracts.dims import Nnz, NnzGathered, RowBytes
+from dsa_contracts.invariants import rows_are_restored
 from dsa_contracts.records import contract
 from dsa_contracts.states import U8, Contiguous, Global, RankMajor, Sequence
 from dsa_contracts.tensors import Ten
@@ -10,6 +11,7 @@ from dsa_contracts.typevars import L, S
 
 @contract(
     returns=("restored",),
+    ensures=(rows_are_restored(),),
     advice=(("DSA106", "restore_order takes what all_gather_kv of the same batch returned"),),
     flow=(("gathered", "restored"),),
 )
@@ -31,6 +33,7 @@ def restore_order(
 
     Raises:
         StageInputError: DSA101 to DSA106, DSA108, DSA109, DSA125.
+        StageOutputError: DSA119.
 
     Source: sglang 0.5.15 `cp_all_gather_rerange_output` (layers/cp_utils.py); vLLM 0.33 `pcp_manager.py` restore index.
     """

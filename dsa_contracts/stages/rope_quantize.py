@@ -6,6 +6,7 @@ from dsa_contracts.invariants import (
     positions_go_with,
     scale_is_positive,
     table_covers_positions,
+    table_is_cosines_then_sines,
     table_width_is_rope_dim,
     widths_add_up,
 )
@@ -36,6 +37,7 @@ from dsa_contracts.typevars import L, N
     requires=(
         table_width_is_rope_dim(lambda call: call.tensor("k_rope").shape[-1], "qk_rope_head_dim"),
         table_covers_positions(),
+        table_is_cosines_then_sines(),
         positions_go_with("k_rope"),
         scale_is_positive("quant_scale_q", "quant_scale_kv"),
     ),

@@ -6,6 +6,8 @@ from dsa_contracts.formats import RowFormat
 from dsa_contracts.invariants import (
     page_size_is_the_batch_page_size,
     row_width_matches_format,
+    rows_stand_in_their_slots,
+    scales_in_rows_are_positive,
     slots_are_legal,
     slots_are_on_their_pages,
 )
@@ -22,7 +24,9 @@ from dsa_contracts.typevars import ND, RD, F, G, L, O
         page_size_is_the_batch_page_size("pool"),
         slots_are_legal(),
         slots_are_on_their_pages(),
+        scales_in_rows_are_positive("kv"),
     ),
+    ensures=(rows_stand_in_their_slots(),),
     advice=(
         ("DSA102", "pass one slot a row: batch.out_cache_loc for rows in sequence order, rank_major_loc as gathered"),
         ("DSA106", "rows and slots must be in the same order: rank-major rows go with batch.rank_major_loc"),
@@ -53,7 +57,8 @@ def write_kv(
     the reference waits for the device to count the rows that have a slot.
 
     Raises:
-        StageInputError: DSA101 to DSA110, DSA114, DSA116, DSA125.
+        StageInputError: DSA101 to DSA110, DSA112, DSA114, DSA116, DSA125.
+        StageOutputError: DSA116.
 
     Source: sglang 0.5.23 `set_mla_kv_buffer`, which takes halves and drops writes to slot 0; here slot 0 is a slot.
     """

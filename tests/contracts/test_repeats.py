@@ -1,14 +1,17 @@
 """A call that comes again is recognised by its looks; what differs from it is looked up, and checked."""
 
+import copy
+import pickle
 import sys
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from dsa_contracts import CpBatch, Mode, Ten, contract, stage
+from dsa_contracts import ContractError, CpBatch, Mode, Ten, contract, stage
 from dsa_contracts.brands import brand_of
-from dsa_contracts.dims import KvLoraRank, NnzLocal
+from dsa_contracts.dims import KvLoraRank, NnzLocal, QkHeadDim
 from dsa_contracts.signatures import call_signature
 from dsa_contracts.states import BF16, Local, Plain, UnitLast
 from dsa_contracts.typevars import L
@@ -119,3 +122,56 @@ def test_calls_are_recognised_in_every_grad_mode(mode: Any, signatures: list[str
         for layer in range(4):
             function(*args_of(batch.at_layer(layer)))
     assert signatures == ["layer 0"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_refused_and_does_not_end_the_process() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(2)])
+    batch, results = batch_of(), [rows_of(), rows_of()]
+    function, checked = turn_with(lambda *args: results.pop() if results else nested), checked_turn()
+    for _ in range(2):
+        function(*args_of(batch))
+        checked(*args_of(batch, x=rows_of()))
+    for again, args in ((function, args_of(batch)), (checked, args_of(batch, x=nested))):
+        with pytest.raises((ContractError, RuntimeError)):
+            again(*args)
+
+
+def test_a_tensor_that_no_ten_describes_is_not_compared_by_value(signatures: list[str]) -> None:
+    @contract(returns=("y",))
+    def biased(
+        x: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank], bias: Tensor | None, batch: CpBatch[L]
+    ) -> Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank]:
+        raise NotImplementedError
+
+    batch = batch_of()
+    function: Any = stage(biased, mode=Mode.DEVELOPMENT)(lambda x, bias, batch: x + 1)  # type: ignore[arg-type, return-value]
+    for _ in range(3):
+        function(local(rows_of(), Plain, batch), torch.zeros(2), batch)
+    assert len(signatures) == 3
+
+
+def test_a_batch_that_a_stage_has_seen_is_copied_and_pickled_without_its_memory() -> None:
+    batch, function = batch_of(), checked_turn()
+    function(*args_of(batch))
+    assert batch.dims.latest
+    for copied in (copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+        assert copied.dims.dims == batch.dims.dims
+        assert copied.dims.latest == {}
+
+
+def test_each_batch_binds_the_dims_of_the_results_that_it_got() -> None:
+    @contract(returns=("y",))
+    def widened(
+        x: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank], batch: CpBatch[L]
+    ) -> Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, QkHeadDim]:
+        raise NotImplementedError
+
+    widths = [5, 5, 7, 5]
+    function: Any = stage(widened, mode=Mode.DEVELOPMENT)(lambda x, batch: rows_of(3, widths.pop(0)))  # type: ignore[arg-type, return-value]
+    first, second = batch_of(), batch_of()
+    for batch, width in ((first, 5), (first, 5), (second, 7)):
+        function(local(rows_of(), Plain, batch), batch)
+        assert batch.dims.value("qk_head_dim") == width
+    text = refusal(function, local(rows_of(), Plain, second), second)
+    assert text.startswith("StageOutputError DSA202: widened: y has 5 qk_head_dim, qk_head_dim is 7")

@@ -17,14 +17,16 @@ from dsa_cp.stage_table import ROOT
 
 def test_a_stage_as_text() -> None:
     shown = text(["restore_order"]).splitlines()
-    assert shown[:8] == [
+    assert shown[:10] == [
         "restore_order",
         "  Rows of the batch in sequence order; padding and further copies of replicated rows are gone.",
         "  takes     gathered  u8[nnz_gathered row_bytes]  Global[RankMajor[L]]  S  Contiguous",
         "            batch     CpBatch[L]",
         "  returns   restored  u8[nnz row_bytes]  Global[Sequence]  S  Contiguous",
         "  flow      gathered -> restored",
+        "  ensures   rows_are_restored (DSA119; read in values mode): restored[i] is gathered[batch.restore_index[i]]",
         f"  raises    StageInputError: {' '.join(read_docstring(contracts.restore_order).raises['StageInputError'])}",
+        "            StageOutputError: DSA119",
         "  row order sequence.",
     ]
     assert shown[-1].startswith("  contract  dsa_contracts/stages/restore_order.py:")

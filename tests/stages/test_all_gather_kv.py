@@ -7,13 +7,14 @@ from torch import Tensor
 from dsa_contracts import Comm, CpBatch, Layout, brand_of, checking_values, contract_of
 from dsa_contracts.errors import RankError
 from dsa_contracts.formats import bf16_format, fp8_format
-from dsa_contracts.states import Bf16Row, Fp8Row, Packed, Rotated
+from dsa_contracts.states import Bf16Row, Fp8Row, Fp8Row656, Packed, Rotated
 from dsa_contracts.tensors import mark_text
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import all_gather_kv, restore_order
-from tests.stages.branded import BF16, batches, comm_of, in_sequence, local, normal
+from tests.stages.branded import BF16, WIDE, batches, comm_of, in_sequence, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.stages.values import rows_under_scale
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes: the token, and the token + 100."""
@@ -227,3 +228,17 @@ def test_padding_rows_that_hold_what_a_buffer_held_are_refused_by_value(left_ove
             return
         error = refusal(faulty("all_gather_kv", body), **args)
     assert (error.code, error.headline) == ("DSA120", "all_gather_kv: row 3 of gathered is padding and not 0")
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -1.0, 0.0])
+def test_rows_under_a_scale_that_is_none_are_refused_by_value(scale: float) -> None:
+    batch = batches(Zigzag(), 1, [5], [0])[0]
+    args: dict[str, Any] = {"row_format": WIDE, "batch": batch, "comm": comm_of(batch)}
+
+    def rows(value: float) -> Any:
+        return local(rows_under_scale(WIDE, batch.nnz_local, value), Packed[Fp8Row656, Rotated], batch)
+
+    with checking_values():
+        error = refusal(all_gather_kv, **args, kv=rows(scale))
+        assert "DSA112: all_gather_kv: row 0 of kv has a scale that is not positive" in str(error)
+        all_gather_kv(**{**args, "comm": comm_of(batch)}, kv=rows(0.5))

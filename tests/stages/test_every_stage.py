@@ -124,7 +124,7 @@ def test_a_tensor_that_does_not_state_its_rows_is_counted_and_refused_in_values_
     assert batch.log.unknown == {name: 1}
     contract = contract_of(STAGES[name])
     (spec,) = (record.spec for record in contract.params if record.name == param)
-    says = {invariant.subject for invariant in contract.requires if invariant.reads_data}
+    says = {invariant.subject for invariant in contract.requires if invariant.shows_rows}
     with checking_values():
         if param in says or (spec and spec.rows in (Pool, PerRequest, Table)):
             call(name, args)

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, checking_values, contract_of
 from dsa_contracts.formats import RowFormat, fp8_format
-from dsa_contracts.states import Bf16Row, Fp8Row, Plain, Rotated
-from dsa_cp.comm import run_ranks
+from dsa_contracts.states import Bf16Row, Fp8Row, Fp8Row656, Plain, Rotated
+from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv, write_kv
 from tests.stages.branded import BF16, FP8, WIDE, batches, gathered, num_pages, packed, pool_of
 from tests.stages.calls import refusal
-from tests.stages.values import packed_rows
+from tests.stages.values import packed_rows, rows_under_scale
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes, so that a pool can be written down: the token + 1, and that + 100."""
@@ -197,7 +197,7 @@ def test_padding_has_any_negative_slot_and_of_replicated_rows_any_copy_is_the_wr
 
 def test_a_refused_slot_is_told_with_the_fact_and_what_to_do() -> None:
     error = refusal(write, seven(), [10, 9, 3, -1, 11, 0, 1, 2], is_branded=True)
-    fact = "page_table[request][position // page_size] * page_size + position % page_size of row i"
+    fact = "out_cache_loc[row] = page_table[request][position // page_size] * page_size + position % page_size"
     assert str(error) == "\n".join(
         [
             "StageInputError DSA116: gather_write_kv: loc[0] is 10, the page table gives row 0 slot 9",
@@ -207,3 +207,17 @@ def test_a_refused_slot_is_told_with_the_fact_and_what_to_do() -> None:
             "  try       take slots from the batch; -1 stands for padding and is never an index",
         ]
     )
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -1.0, 0.0])
+def test_rows_under_a_scale_that_is_none_are_refused_by_value(scale: float) -> None:
+    batch = batches(Zigzag(), 1, [5], [0])[0]
+    args = args_of(batch, SimulatedGroup(1).comm(0), WIDE)
+
+    def rows(value: float) -> Any:
+        return packed(rows_under_scale(WIDE, batch.nnz_local, value), Fp8Row656, Rotated, batch)
+
+    with checking_values():
+        error = refusal(gather_write_kv, **{**args, "kv": rows(scale)})
+        assert "DSA112: gather_write_kv: row 0 of kv has a scale that is not positive" in str(error)
+        gather_write_kv(**{**args_of(batch, SimulatedGroup(1).comm(0), WIDE), "kv": rows(0.5)})

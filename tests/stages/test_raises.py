@@ -37,7 +37,7 @@ def input_codes(contract: StageContract) -> set[str]:
     specs = {param.name: param.spec for param in contract.params if param.spec is not None}
     if all(isinstance(spec.state, TypeVar) for spec in specs.values()):
         codes -= {"DSA107"}
-    read = {invariant.subject for invariant in contract.requires if invariant.reads_data}
+    read = {invariant.subject for invariant in contract.requires if invariant.shows_rows}
     told = [spec for name, spec in specs.items() if name not in read]
     if any(isinstance(spec.rows, TypeVar) or get_origin(spec.rows) in (Local, Global) for spec in told):
         codes |= {"DSA125"}

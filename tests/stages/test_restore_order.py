@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from dsa_contracts import Layout, brand_of, contract_of
+from dsa_contracts import Layout, brand_of, checking_values, contract_of
 from dsa_contracts.states import Bf16Row, Packed, Rotated
 from dsa_contracts.tensors import mark_text
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import restore_order
 from tests.stages.branded import batches, gathered, in_sequence, local
-from tests.stages.calls import refused, valid_args
+from tests.stages.calls import faulty, refusal, refused, valid_args
 
 STATE = Packed[Bf16Row, Rotated]
 
@@ -90,3 +90,13 @@ def test_rows_that_another_batch_gathered_are_refused() -> None:
         "restore_order", valid_args("restore_order", batch), gathered=valid_args("restore_order", old)["gathered"]
     )
     assert (error.code, error.headline) == ("DSA108", "restore_order: gathered was made for another batch")
+
+
+def test_an_implementation_that_only_trims_the_padding_is_refused_by_value() -> None:
+    batch = batches(Zigzag(), 2, [8], [0])[0]
+    rows = torch.tensor([0, 1, 6, 7, 2, 3, 4, 5], dtype=torch.uint8)[:, None]
+    trims = faulty("restore_order", lambda args: args["gathered"][args["batch"].gathered_rows >= 0].contiguous())
+    with checking_values():
+        error = refusal(trims, gathered(rows, STATE, batch), batch)
+        assert (error.code, error.headline) == ("DSA119", "restore_order: restored row 2 is not gathered row 4")
+        restore_order(gathered(rows, STATE, batch), batch)

@@ -165,7 +165,11 @@ def test_a_page_table_that_is_too_narrow_or_names_no_page_of_the_pool_is_refused
     with checking_values():
         error = refused("select_topk", args, page_table=table)
         assert error.headline == "select_topk: page_table[0, 2] is 7, pool has 7 pages"
-        table[0, 2], table[0, 3] = 6, -1
+        own = args["page_table"][0, 2]
+        table[0, 2] = (own + 1) % 6
+        error = refused("select_topk", args, page_table=table)
+        assert error.headline == f"select_topk: page_table[0, 2] is {int(table[0, 2])}, the batch has page {int(own)}"
+        table[0, 2], table[0, 3] = own, -1
         select_topk(**{**args, "page_table": table})
 
 

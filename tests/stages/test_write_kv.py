@@ -6,11 +6,12 @@ from torch import Tensor
 
 from dsa_contracts import CpBatch, checking_values, contract_of
 from dsa_contracts.formats import index_bf16_format
-from dsa_contracts.states import Bf16Row, IndexBf16Row, Packed, Plain, Raw, Rotated
+from dsa_contracts.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Plain, Raw, Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import write_kv
-from tests.stages.branded import batches, bytes_of, gathered, in_sequence, normal, pool_of
+from tests.stages.branded import WIDE, batches, bytes_of, gathered, in_sequence, normal, num_pages, pool_of
 from tests.stages.calls import refusal, refused, valid_args
+from tests.stages.values import rows_under_scale
 
 ONE = index_bf16_format(1)
 """Rows of two bytes, so that a pool can be written down."""
@@ -182,3 +183,18 @@ def test_a_slot_that_the_page_table_does_not_give_the_token_is_refused_by_value(
             "DSA116",
             "write_kv: loc[0] is 5, the page table gives row 0 slot 4",
         )
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -1.0, 0.0])
+def test_rows_under_a_scale_that_is_none_are_refused_by_value(scale: float) -> None:
+    batch = batches(Zigzag(), 2, [8, 8], [0, 0])[0]
+    pool = pool_of(torch.zeros(num_pages(batch), batch.page_size, WIDE.row_bytes, dtype=torch.uint8), Fp8Row656)
+    args = {**valid_args("write_kv", batch), "row_format": WIDE, "pool": pool}
+
+    def rows(value: float) -> Any:
+        return gathered(rows_under_scale(WIDE, batch.nnz_gathered, value), Packed[Fp8Row656, Rotated], batch)
+
+    with checking_values():
+        error = refused("write_kv", args, kv=rows(scale))
+        assert (error.code, error.headline) == ("DSA112", "write_kv: row 0 of kv has a scale that is not positive")
+        write_kv(**{**args, "kv": rows(0.5)})

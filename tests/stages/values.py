@@ -161,3 +161,10 @@ def rotated_codes(row: list[float], position: int, scale: float, style: RopeStyl
         found[first] = encode(float32(float32(float32(a * cos) - float32(b * sin)) * scale))
         found[second] = encode(float32(float32(float32(b * cos) + float32(a * sin)) * scale))
     return found
+
+
+def rows_under_scale(row_format: RowFormat[Any, Any, Any], count: int, scale: float) -> Tensor:
+    """Rows of zeros whose float32 scales are all one number: uint8 [count, row_bytes]."""
+    rows, part = torch.zeros(count, row_format.row_bytes, dtype=torch.uint8), row_format.part("scales")
+    rows[:, part.columns] = torch.full((count, part.count), scale).view(torch.uint8)
+    return rows

@@ -23,6 +23,9 @@ from dsa_cp.review.probe.sizes import CP_RANK, CP_SIZE, HEADS, ROPE, probe_batch
 _PITCH = 8
 """Elements that a row has beyond its width where a contract leaves row strides free; keeps every part of it aligned."""
 
+CODE = 0x3C
+"""A byte that is a number above 0 in every dtype that rows are made of: 1.5 as e4m3, 0.0115 as bf16 and as float32."""
+
 
 class ProbeComm:
     """A group of which only this rank exists: what the others would send is zeros."""
@@ -108,11 +111,11 @@ def _tensor(spec: TensorSpec, case: Case, sizes: dict[str, int], *, is_dense: bo
 
 
 def _filled(shape: list[int], dtype: torch.dtype, *, is_dense: bool) -> Tensor:
-    """Return a tensor of normal values, zeros where it holds bytes; rows apart unless it must be dense."""
+    """Return a tensor of normal values, `CODE` where it holds bytes; rows apart unless it must be dense."""
     width = shape[-1]
     wide = [*shape[:-1], width + (0 if is_dense else _PITCH)]
     if dtype is torch.uint8:
-        return torch.zeros(wide, dtype=dtype)[..., :width]
+        return torch.full(wide, CODE, dtype=dtype)[..., :width]
     return torch.randn(wide, generator=torch.Generator().manual_seed(width)).to(dtype)[..., :width]
 
 
