@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args, get_origin
 
 from torch import Tensor
 
+from dsa_contracts.errors import ArgumentError
 from dsa_contracts.tensors import TensorSpec, mark_text
 from dsa_contracts.typevars import L
 
@@ -111,7 +112,11 @@ def declare(tensor: Tensor, rows: object, state: object, batch: "CpBatch[L]", pr
         state: state mark.
         batch: the batch (and, through `at_layer`, the layer) that the tensor belongs to.
         producer: who vouches for it, as it shall stand in messages.
+
+    Raises:
+        ArgumentError: DSA602, a nested tensor, which has no rows that a contract could name.
     """
+    _refuse_nested(tensor, producer)
     bound: dict[str, object] = {"L": type(batch.layout)}
     concrete = substitute(rows, bound)
     kind = Kind(concrete, substitute(state, bound), layout_text(concrete, batch.layout.name), producer)
@@ -119,8 +124,18 @@ def declare(tensor: Tensor, rows: object, state: object, batch: "CpBatch[L]", pr
     return tensor  # type: ignore[return-value]
 
 
+def _refuse_nested(tensor: Tensor, producer: str) -> None:
+    if tensor.is_nested:
+        raise ArgumentError(f"{producer}: a nested tensor has no rows that a contract could name; give dense rows")
+
+
 def declare_lasting(tensor: Tensor, rows: object, state: object, producer: str, layer: int | None = None) -> T:  # type: ignore[type-var]
-    """Brand a tensor that outlives batches: a KV pool of one layer, or a cos/sin table."""
+    """Brand a tensor that outlives batches: a KV pool of one layer, or a cos/sin table.
+
+    Raises:
+        ArgumentError: DSA602, a nested tensor.
+    """
+    _refuse_nested(tensor, producer)
     set_brand(tensor, make_brand(Kind(rows, state, "", producer), None, layer))
     return tensor  # type: ignore[return-value]
 

@@ -60,9 +60,10 @@ def look_of_call(args: Args, batch: CpBatch[Layout], places: Places) -> IsAgain:
         known |= {"Group": type(group), "size": getattr(group, "cp_size", None), "rank": getattr(group, "cp_rank", None)}
         tests.append(f"type(a{places.comm}) is Group and a{places.comm}.cp_size == size and a{places.comm}.cp_rank == rank")
     lines = [f"{_unpacked(places)} = args", "layer, token = batch.layer, batch.token"]
-    if tensors:  # torch's guards end the process on a nested tensor
-        nested = " or ".join(f"a{at}.is_nested" for at in tensors)
-        tries = [*brands, f"if {nested}: return False"]
+    # torch's guards end the process on a nested tensor; none has a brand, since `declare` refuses it and no contract has one.
+    unbranded = [f"a{at}.is_nested" for at, tensor in tensors.items() if brand_of(tensor) is None]
+    tries = [*brands, *([f"if {' or '.join(unbranded)}: return False"] if unbranded else [])]
+    if tries:
         lines += [
             "try:",
             *(f"    {line}" for line in tries),

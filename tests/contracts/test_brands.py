@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dsa_contracts import CpBatch, RopeStyle, brand_of, declare, declare_lasting, unchecked
 from dsa_contracts.brands import brand, set_brand
+from dsa_contracts.errors import ArgumentError
 from dsa_contracts.formats import bf16_format
 from dsa_contracts.states import (
     Bf16Row,
@@ -209,3 +210,13 @@ def test_columns_of_split_rows_are_views_with_brands_of_their_own() -> None:
     assert described(k_nope) == "Local[Zigzag], Plain, zigzag, from split_kv.k_nope"
     assert described(k_rope) == "Local[Zigzag], Raw, zigzag, from split_kv.k_rope"
     assert k_nope.data_ptr() == kv.data_ptr()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_declared_as_nothing() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(2)])
+    with pytest.raises(ArgumentError, match="DSA602: test: a nested tensor has no rows"):
+        raw(nested, batch_of())
+    with pytest.raises(ArgumentError, match="DSA602: pool: a nested tensor has no rows"):
+        declare_lasting(nested, Pool, Rotated, "pool")
+    assert brand_of(nested) is None
