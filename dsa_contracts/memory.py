@@ -103,8 +103,7 @@ class Memory:
         batch.dims.latest[self] = (found, *others[: LATEST_LIMIT - 1])
 
     def keep(self, key: tuple[object, ...], found: Remembered, batch: CpBatch[Layout]) -> None:
-        """Bind the dims of a call that passed, and remember it; the oldest goes when there are too many."""
-        batch.dims.bind_all(found.bindings)
+        """Remember a call that passed and has bound its dims; the oldest goes when there are too many."""
         batch.dims.applied.add(found)
         with contextlib.suppress(TypeError), self._lock:
             self.calls[key] = found

@@ -74,6 +74,17 @@ class Invariant:
     shows_rows: bool = False
 
 
+def differing_row(got: Tensor, want: Tensor) -> int | None:
+    """Return the first row in which two tensors of one shape differ, None where they are equal."""
+    fault = (got != want).flatten(1).any(dim=1)
+    return first(fault) if bool(fault.any()) else None
+
+
+def used_pages(table: Tensor, batch: CpBatch[Layout]) -> list[Tensor]:
+    """Return for each request the pages of a table that its keys lie on; what stands behind them is free."""
+    return [table[request, : -(-seq_len // batch.page_size)] for request, seq_len in enumerate(batch.seq_lens)]
+
+
 def first(fault: Tensor) -> int:
     """Return the index of the first true element."""
     return int(fault.nonzero()[0, 0])

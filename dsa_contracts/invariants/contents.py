@@ -3,7 +3,7 @@
 import torch
 
 from dsa_contracts.comm import Comm
-from dsa_contracts.invariants.call import Call, Invariant, first
+from dsa_contracts.invariants.call import Call, Invariant, first, used_pages
 
 
 def scales_in_rows_are_positive(rows: str) -> Invariant:
@@ -49,8 +49,7 @@ def pages_are_in_pool(pool: str) -> Invariant:
 
     def check(call: Call) -> str | None:
         table, batch, num_pages = call.tensor("page_table"), call.batch, call.tensor(pool).shape[0]
-        for request, seq_len in enumerate(batch.seq_lens):
-            used = table[request, : -(-seq_len // batch.page_size)]
+        for request, used in enumerate(used_pages(table, batch)):
             fault = (used < 0) | (used >= num_pages)
             if bool(fault.any()):
                 at = first(fault)

@@ -2,19 +2,16 @@
 
 import torch
 
-from dsa_contracts.invariants.call import Call, Invariant, first
+from dsa_contracts.invariants.call import Call, Invariant, differing_row, first
 
 
 def rows_are_restored() -> Invariant:
     """Restored rows are the gathered ones in sequence order."""
 
     def check(call: Call) -> str | None:
-        got, want = call.tensor("restored"), call.tensor("gathered")[call.batch.restore_index]
-        fault = (got != want).flatten(1).any(dim=1)
-        if not bool(fault.any()):
-            return None
-        at = first(fault)
-        return f"restored row {at} is not gathered row {int(call.batch.restore_index[at])}"
+        index = call.batch.restore_index
+        at = differing_row(call.tensor("restored"), call.tensor("gathered")[index])
+        return None if at is None else f"restored row {at} is not gathered row {int(index[at])}"
 
     statement = "restored[i] is gathered[batch.restore_index[i]]"
     return Invariant("rows_are_restored", "DSA119", "restored", statement, True, check)
@@ -26,10 +23,10 @@ def rows_stand_in_their_slots() -> Invariant:
     def check(call: Call) -> str | None:
         pool, kv, loc = call.tensor("pool"), call.tensor("kv"), call.tensor("loc")
         at = (loc >= 0).nonzero().flatten()
-        fault = (pool.view(-1, pool.shape[-1])[loc[at]] != kv[at]).any(dim=1)
-        if not bool(fault.any()):
+        wrong = differing_row(pool.view(-1, pool.shape[-1])[loc[at]], kv[at])
+        if wrong is None:
             return None
-        row = int(at[first(fault)])
+        row = int(at[wrong])
         return f"slot {int(loc[row])} of pool does not hold row {row} of kv"
 
     statement = "pool[loc[i]] is kv[i] where loc[i] >= 0"
@@ -43,11 +40,8 @@ def own_rows_stand_in_their_place() -> Invariant:
         batch, kv = call.batch, call.tensor("kv")
         own = kv if kv.shape[0] == batch.nnz_local else kv[batch.padded_index]
         place = batch.cp_rank * batch.nnz_padded + batch.padded_index
-        fault = (call.tensor("gathered")[place] != own).flatten(1).any(dim=1)
-        if not bool(fault.any()):
-            return None
-        at = first(fault)
-        return f"gathered row {int(place[at])} is not row {at} of this rank"
+        at = differing_row(call.tensor("gathered")[place], own)
+        return None if at is None else f"gathered row {int(place[at])} is not row {at} of this rank"
 
     statement = "gathered[cp_rank * nnz_padded + padded_index] is this rank's kv"
     return Invariant("own_rows_stand_in_their_place", "DSA122", "gathered", statement, True, check)

@@ -2,7 +2,7 @@
 
 import torch
 
-from dsa_contracts.invariants.call import Call, Invariant, first
+from dsa_contracts.invariants.call import Call, Invariant, first, used_pages
 
 TOLERANCE = 1e-3
 """How far cos^2 + sin^2 may be from its value at position 0, as a part of it."""
@@ -15,13 +15,11 @@ def page_table_is_the_batchs() -> Invariant:
         got, batch = call.tensor("page_table"), call.batch
         if batch.page_table is None:
             return None
-        for request, seq_len in enumerate(batch.seq_lens):
-            used = -(-seq_len // batch.page_size)
-            fault = got[request, :used] != batch.page_table[request, :used]
+        for request, (used, own) in enumerate(zip(used_pages(got, batch), used_pages(batch.page_table, batch), strict=True)):
+            fault = used != own
             if bool(fault.any()):
                 at = first(fault)
-                want = int(batch.page_table[request, at])
-                return f"page_table[{request}, {at}] is {int(got[request, at])}, the batch has page {want}"
+                return f"page_table[{request}, {at}] is {int(used[at])}, the batch has page {int(own[at])}"
         return None
 
     statement = "page_table[request] is batch.page_table[request] for the first seq_len keys"
@@ -34,7 +32,7 @@ def pages_have_one_writer() -> Invariant:
     def check(call: Call) -> str | None:
         table, batch = call.tensor("page_table"), call.batch
         owner: dict[int, int] = {}
-        pages_of = [table[at, : -(-seq_len // batch.page_size)].tolist() for at, seq_len in enumerate(batch.seq_lens)]
+        pages_of = [used.tolist() for used in used_pages(table, batch)]
         for request, pages in enumerate(pages_of):
             if len(set(pages)) < len(pages):
                 twice = next(page for page in pages if pages.count(page) > 1)
