@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from dsa_cp.comm.distributed import DistributedComm
 from dsa_cp.comm.process import run_processes
 from dsa_cp.comm.symmetric import SymmetricComm
 from dsa_cp.inputs import LayerInputs, cos_sin_cache
+from dsa_cp.kernel_sets import KERNEL_SETS, TorchKernels, reaching_peers
 from dsa_cp.layouts import Zigzag, build_batch
 from dsa_cp.local_batch import LocalBatch, local_batch
 from dsa_cp.models import MODELS, ModelDims
@@ -122,26 +122,13 @@ class Layer:
         stages.attend(q, pool, self.topk, *facts, model.softmax_scale, 1.0, 1.0, BF16, kv_format, batch)
 
 
-def fastest_stages(comm: Comm) -> tuple[SimpleNamespace, dict[str, str]]:
-    """Return the stages of the layer, and where those come from that have more than one implementation."""
-    import dsa_cp.kernels.triton_kernels as triton_kernels
-    import dsa_cp.stages as references
-    from dsa_cp.kernels import symmetric_kernels
-
-    gather: Any = symmetric_kernels if isinstance(comm, SymmetricComm) else references
-    attend, name = triton_kernels.attend, "triton"
-    if importlib.util.find_spec("flash_mla") is not None:
-        from dsa_cp.kernels import flash_mla_kernels
-
-        attend, name = flash_mla_kernels.attend, "flash_mla"
-    chosen = SimpleNamespace(
-        apply_rope=references.apply_rope,
-        pack_index_key=triton_kernels.pack_index_key,
-        rope_quantize=triton_kernels.rope_quantize,
-        gather_write_kv_and_index=gather.gather_write_kv_and_index,
-        attend=attend,
-    )
-    return chosen, {"attend": name, "gather": type(comm).__name__}
+def fastest_stages(comm: Comm) -> tuple[type[TorchKernels], dict[str, str]]:
+    """Return the kernel set of the layer, and where those stages come from that have more than one implementation."""
+    name = "triton" if importlib.util.find_spec("flash_mla") is None else "flash_mla"
+    kernels = KERNEL_SETS[name]
+    if isinstance(comm, SymmetricComm):
+        kernels = reaching_peers(kernels)
+    return kernels, {"attend": name, "gather": type(comm).__name__}
 
 
 def time_layers(comm: Comm, sizes: Sequence[int], model: ModelDims) -> list[dict[str, object]]:
