@@ -13,6 +13,7 @@ from dsa_contracts.errors import ContractError, StageInputError, StageOutputErro
 from dsa_contracts.invariants import Invariant
 from dsa_contracts.layout import Layout
 from dsa_contracts.records import ParamRecord, StageContract
+from dsa_contracts.states import Pool
 from dsa_contracts.tensors import DTYPE_NAMES, TensorSpec, describe_tensor, dim_text, mark_text
 
 _KINDS = {"type": 1, "dim": 2, "dtype": 3, "strides": 4, "device": 5, "ndim": 9}
@@ -63,6 +64,8 @@ class Diagnosis:
         """Return the error for a tensor whose rows and order nothing states."""
         because = "it has no brand: a view or an operation dropped it, or no stage made it"
         advice = "pass what a stage returned, or state it with dsa_contracts.declare where it enters the path"
+        if param.spec is not None and param.spec.rows is Pool:
+            advice = "indexing a cache drops the brand: state each layer's pool with dsa_contracts.declare_lasting"
         return self._error("DSA125", f"nothing states which rows {param.name} holds", param, because, advice)
 
     def invariant_error(self, invariant: Invariant, fault: str) -> ContractError:

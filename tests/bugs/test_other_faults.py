@@ -130,7 +130,12 @@ def test_a_table_of_other_numbers_than_cosines_and_sines_is_refused() -> None:
 def test_a_pool_that_does_not_say_its_layer_is_refused_in_a_layer() -> None:
     batch = even()[0]
     inside, outside = valid_args("attend", batch.at_layer(0)), valid_args("attend", batch)
-    assert code_of("attend", inside, pool=inside["pool"][:]) == "DSA125"
+    with (
+        checking_values(),
+        pytest.raises(ContractError, match="DSA125: attend: nothing states which rows pool") as caught,
+    ):
+        call("attend", inside, pool=inside["pool"][:])
+    assert "state each layer's pool with dsa_contracts.declare_lasting" in str(caught.value)
     passes("attend", inside)
     passes("attend", outside, pool=outside["pool"][:])
 
