@@ -4,16 +4,16 @@ Three names are enough to start: `Ten` states what a tensor is, `contract` makes
 `stage` binds an implementation to it.
 """
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import brand, brand_of, declare, declare_lasting
-from dsa_contracts.comm import Comm, guard
-from dsa_contracts.errors import CODES, ContractError
-from dsa_contracts.layout import Layout, Segment, SegmentTable
-from dsa_contracts.modes import Mode, checking_values, unchecked
-from dsa_contracts.records import StageContract, all_contracts, contract, contract_of
-from dsa_contracts.rope_style import RopeStyle
-from dsa_contracts.stage import stage, unchecked_function
-from dsa_contracts.tensors import Ten, TensorSpec
+from dsa_contracts.core.brands import brand, brand_of, declare, declare_lasting
+from dsa_contracts.core.comm import Comm, guard
+from dsa_contracts.core.contract import StageContract, all_contracts, contract, contract_of
+from dsa_contracts.core.errors import CODES, ContractError
+from dsa_contracts.core.modes import Mode, checking_values, unchecked
+from dsa_contracts.core.runtime.stage import stage, unchecked_function
+from dsa_contracts.core.tensors import Ten, TensorSpec
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.layout import Layout, Segment, SegmentTable
+from dsa_contracts.dsa.rope import RopeStyle
 
 __all__ = [
     "CODES",

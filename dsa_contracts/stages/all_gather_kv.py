@@ -1,10 +1,12 @@
 """Contract of `all_gather_kv`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.comm import Comm
-from dsa_contracts.dims import NnzGathered, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import (
+from dsa_contracts.core.comm import Comm
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import U8, Contiguous, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import NnzGathered, RowBytes
+from dsa_contracts.dsa.invariants import (
     comm_is_the_batch_group,
     gathered_in_rank_order,
     own_rows_stand_in_their_place,
@@ -12,10 +14,9 @@ from dsa_contracts.invariants import (
     row_width_matches_format,
     scales_in_rows_are_positive,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.states import U8, Contiguous, Global, Local, Packed, RankMajor, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import ND, RD, F, L, N, P
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Local, Packed, RankMajor
+from dsa_contracts.dsa.typevars import ND, RD, F, L, N, P
 
 
 @contract(

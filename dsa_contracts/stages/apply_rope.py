@@ -1,19 +1,20 @@
 """Contract of `apply_rope`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import CosSinWidth, MaxPosition
-from dsa_contracts.invariants import (
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition
+from dsa_contracts.dsa.invariants import (
     positions_go_with,
     rotates_at_most_all,
     table_covers_positions,
     table_is_cosines_then_sines,
     table_width_is_rope_dim,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.rope_style import RopeStyle
-from dsa_contracts.states import BF16, F32, I64, Contiguous, Plain, Raw, Rotated, Table, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import Ds, L, M, R
+from dsa_contracts.dsa.rope import RopeStyle
+from dsa_contracts.dsa.states import Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import Ds, L, M, R
 
 
 @contract(

@@ -1,7 +1,11 @@
 """Contract of `attend`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import (
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.invariant import Call, Invariant
+from dsa_contracts.core.marks import BF16, E4M3, F32, I32, U8, Contiguous, Plain
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import (
     IndexTopk,
     KvLoraRank,
     MaxPages,
@@ -12,10 +16,7 @@ from dsa_contracts.dims import (
     QkHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import (
-    Call,
-    Invariant,
+from dsa_contracts.dsa.invariants import (
     empty_rows_are_inert,
     local_values_match_rows,
     page_size_is_the_batch_page_size,
@@ -28,10 +29,10 @@ from dsa_contracts.invariants import (
     scale_is_positive,
     topk_is_in_range,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.states import BF16, E4M3, F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
+from dsa_contracts.dsa.invariants.reading import row_format_of
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 
 _QUERY_DTYPES = (BF16, E4M3, F32)
 _OUT_DTYPES = (BF16, F32)
@@ -42,8 +43,8 @@ def query_is_as_wide_as_a_key() -> Invariant:
 
     def check(call: Call) -> str | None:
         got = call.tensor("q").shape[-1]
-        want = sum(part.count for part in call.row_format.parts if part.name != "scales")
-        return None if got == want else f"q is {got} wide, the values of a row of {call.row_format.name} are {want}"
+        want = sum(part.count for part in row_format_of(call).parts if part.name != "scales")
+        return None if got == want else f"q is {got} wide, the values of a row of {row_format_of(call).name} are {want}"
 
     return Invariant("query_is_as_wide_as_a_key", "DSA124", "q", "q has as many elements as a key", False, check)
 

@@ -1,12 +1,13 @@
 """Contract of `gather_write_kv_and_index`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.comm import Comm
-from dsa_contracts.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import (
-    Call,
-    Invariant,
+from dsa_contracts.core.comm import Comm
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.invariant import Call, Invariant
+from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.invariants import (
     comm_is_the_batch_group,
     gathered_in_rank_order,
     page_size_is_the_batch_page_size,
@@ -14,10 +15,9 @@ from dsa_contracts.invariants import (
     slots_are_legal,
     slots_are_on_their_pages,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import FI, ND, NDI, RD, RDI, F, L, N
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 
 
 def _index_width_matches_format(rows: str) -> Invariant:

@@ -1,12 +1,13 @@
 """Contract of `merge_q`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
-from dsa_contracts.invariants import widths_add_up
-from dsa_contracts.records import contract
-from dsa_contracts.states import BF16, Contiguous, Local, Plain, Rotated, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import L, N
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import BF16, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
+from dsa_contracts.dsa.invariants import widths_add_up
+from dsa_contracts.dsa.states import Local, Rotated
+from dsa_contracts.dsa.typevars import L, N
 
 
 @contract(

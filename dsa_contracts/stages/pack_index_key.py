@@ -1,13 +1,14 @@
 """Contract of `pack_index_key`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import IndexHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import row_width_matches_format, scales_in_rows_are_positive, widths_match_format
-from dsa_contracts.records import contract
-from dsa_contracts.states import BF16, U8, Contiguous, Packed, Rotated, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import ND, RD, F, L, M, R
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import BF16, U8, Contiguous, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import IndexHeadDim, RowBytes
+from dsa_contracts.dsa.invariants import row_width_matches_format, scales_in_rows_are_positive, widths_match_format
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Packed, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, L, M, R
 
 
 @contract(

@@ -1,13 +1,14 @@
 """Contract of `pack_kv`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import row_width_matches_format, widths_match_format
-from dsa_contracts.records import contract
-from dsa_contracts.states import BF16, U8, Bf16Row, Contiguous, Packed, Plain, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import L, M, P, R
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import BF16, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.invariants import row_width_matches_format, widths_match_format
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Bf16Row, Packed
+from dsa_contracts.dsa.typevars import L, M, P, R
 
 
 @contract(

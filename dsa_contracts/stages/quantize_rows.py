@@ -1,13 +1,14 @@
 """Contract of `quantize_rows`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import row_width_matches_format, scales_in_rows_are_positive, widths_match_format
-from dsa_contracts.records import contract
-from dsa_contracts.states import BF16, E4M3, U8, Contiguous, Fp8Row656, Packed, Plain, Rotated, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import L, M, R
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.invariants import row_width_matches_format, scales_in_rows_are_positive, widths_match_format
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Fp8Row656, Packed, Rotated
+from dsa_contracts.dsa.typevars import L, M, R
 
 
 @contract(

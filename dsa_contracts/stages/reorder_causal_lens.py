@@ -1,12 +1,13 @@
 """Contract of `reorder_causal_lens`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import Nnz
-from dsa_contracts.invariants import local_values_match_rows, rows_are_this_ranks
-from dsa_contracts.records import contract
-from dsa_contracts.states import I32, I64, Contiguous, Global, Local, Plain, Sequence
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import L, N
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import I32, I64, Contiguous, Plain
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import Nnz
+from dsa_contracts.dsa.invariants import local_values_match_rows, rows_are_this_ranks
+from dsa_contracts.dsa.states import Global, Local, Sequence
+from dsa_contracts.dsa.typevars import L, N
 
 
 @contract(

@@ -1,12 +1,13 @@
 """Contract of `restore_order`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import Nnz, NnzGathered, RowBytes
-from dsa_contracts.invariants import rows_are_restored
-from dsa_contracts.records import contract
-from dsa_contracts.states import U8, Contiguous, Global, RankMajor, Sequence
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import L, S
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import U8, Contiguous
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import Nnz, NnzGathered, RowBytes
+from dsa_contracts.dsa.invariants import rows_are_restored
+from dsa_contracts.dsa.states import Global, RankMajor, Sequence
+from dsa_contracts.dsa.typevars import L, S
 
 
 @contract(

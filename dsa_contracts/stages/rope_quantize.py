@@ -1,8 +1,11 @@
 """Contract of `rope_quantize`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
-from dsa_contracts.invariants import (
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import BF16, E4M3, F32, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.invariants import (
     positions_go_with,
     scale_is_positive,
     table_covers_positions,
@@ -10,26 +13,9 @@ from dsa_contracts.invariants import (
     table_width_is_rope_dim,
     widths_add_up,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.rope_style import RopeStyle
-from dsa_contracts.states import (
-    BF16,
-    E4M3,
-    F32,
-    I64,
-    U8,
-    Contiguous,
-    Fp8Row,
-    Local,
-    Packed,
-    Plain,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import L, N
+from dsa_contracts.dsa.rope import RopeStyle
+from dsa_contracts.dsa.states import Fp8Row, Local, Packed, Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import L, N
 
 
 @contract(

@@ -1,20 +1,12 @@
 """Contract of `select_topk`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import (
-    IndexHeadDim,
-    IndexTopk,
-    MaxPages,
-    NumIndexHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    RowBytes,
-)
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import (
-    Call,
-    Invariant,
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.invariant import Call, Invariant
+from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import IndexHeadDim, IndexTopk, MaxPages, NumIndexHeads, NumPages, NumRequests, PageSize, RowBytes
+from dsa_contracts.dsa.invariants import (
     choice_is_full,
     local_values_match_rows,
     page_size_is_the_batch_page_size,
@@ -27,23 +19,9 @@ from dsa_contracts.invariants import (
     width_is_argument,
     widths_match_format,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.states import (
-    BF16,
-    F32,
-    I32,
-    U8,
-    Contiguous,
-    Local,
-    Packed,
-    PerRequest,
-    Plain,
-    Pool,
-    Rotated,
-    UnitLast,
-)
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import ND, RD, F, L, N
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, L, N
 
 
 def chooses_at_least_one() -> Invariant:

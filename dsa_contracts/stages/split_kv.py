@@ -1,13 +1,16 @@
 """Contract of `split_kv`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import Call, Invariant, row_width_matches_format, widths_match_format
-from dsa_contracts.records import contract
-from dsa_contracts.states import U8, Contiguous, Packed, Plain, RowStride, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import ND, RD, C, F, K, L, P, R
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.invariant import Call, Invariant
+from dsa_contracts.core.marks import U8, Contiguous, Plain, RowStride, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.invariants import row_width_matches_format, widths_match_format
+from dsa_contracts.dsa.invariants.reading import row_format_of
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Packed
+from dsa_contracts.dsa.typevars import ND, RD, C, F, K, L, P, R
 
 
 def rows_can_be_viewed() -> Invariant:
@@ -17,10 +20,10 @@ def rows_can_be_viewed() -> Invariant:
         kv, strides = call.tensor("kv"), call.values["strides"]
         if strides is Contiguous or kv.numel() == 0:
             return None
-        apart = kv.stride(0) if kv.shape[0] > 1 else call.row_format.row_bytes
-        if isinstance(strides, type) and issubclass(strides, RowStride) and apart != call.row_format.row_bytes:
-            return f"rows of kv are {apart} bytes apart, not {call.row_format.row_bytes}"
-        for part in call.row_format.parts:
+        apart = kv.stride(0) if kv.shape[0] > 1 else row_format_of(call).row_bytes
+        if isinstance(strides, type) and issubclass(strides, RowStride) and apart != row_format_of(call).row_bytes:
+            return f"rows of kv are {apart} bytes apart, not {row_format_of(call).row_bytes}"
+        for part in row_format_of(call).parts:
             size, start = part.dtype.torch_dtype.itemsize, kv.storage_offset() + part.offset
             if apart % size:
                 return f"rows of kv are {apart} bytes apart, a view of {part.name} needs multiples of {size}"

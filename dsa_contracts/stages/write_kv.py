@@ -1,9 +1,11 @@
 """Contract of `write_kv`."""
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.dims import NumPages, PageSize, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.invariants import (
+from dsa_contracts.core.contract import contract
+from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.dims import NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.invariants import (
     page_size_is_the_batch_page_size,
     row_width_matches_format,
     rows_stand_in_their_slots,
@@ -11,10 +13,9 @@ from dsa_contracts.invariants import (
     slots_are_legal,
     slots_are_on_their_pages,
 )
-from dsa_contracts.records import contract
-from dsa_contracts.states import I64, U8, Contiguous, Global, Packed, Plain, Pool, Rotated, UnitLast
-from dsa_contracts.tensors import Ten
-from dsa_contracts.typevars import ND, RD, F, G, L, O
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Packed, Pool, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, G, L, O
 
 
 @contract(

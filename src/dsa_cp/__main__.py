@@ -2,7 +2,7 @@
 
 import sys
 
-from dsa_contracts.errors import ContractDefinitionError
+from dsa_contracts.core.errors import ContractDefinitionError
 
 
 def main() -> int:

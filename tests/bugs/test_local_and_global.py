@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from dsa_contracts import checking_values, contract_of
-from dsa_contracts.states import Fp8Row, Plain, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import Fp8Row, Rotated
+from dsa_cp.layer.local_batch import padded_local_batch
 from dsa_cp.layouts import Interleave
-from dsa_cp.local_batch import padded_local_batch
 from dsa_cp.stages import attend
 from tests.stages.branded import TOPK, WIDE, batches, local, pool_of
 from tests.stages.calls import call, refused, valid_args

@@ -8,7 +8,7 @@ import torch
 
 import dsa_cp.stages as stages
 from dsa_contracts import ContractError, CpBatch, checking_values
-from dsa_contracts.states import Bf16Row, Packed, Raw, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag, build_batches
 from tests.stages.branded import BF16, ROPE, batches, bytes_of, gathered, normal, paged, pool_of
@@ -181,8 +181,8 @@ def test_gathered_rows_of_ranks_in_another_order_are_refused() -> None:
             rows = given["comm"].all_gather(given["kv"].contiguous())
             return rows.roll(rows.shape[0] // 2, dims=0) if turned else rows
 
-        args = valid_args("all_gather_kv", made[comm.cp_rank])
-        args["kv"].fill_(comm.cp_rank)
+        args = valid_args("all_gather_kv", made[comm.rank])
+        args["kv"].fill_(comm.rank)
         with checking_values():
             faulty("all_gather_kv", gather)(**{**args, "comm": comm})
 

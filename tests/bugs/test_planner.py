@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dsa_contracts.capabilities import CAPABILITIES, Fact
-from dsa_contracts.errors import BatchError, PlanError
-from dsa_contracts.states import Rotated
+from dsa_contracts.dsa.codes import BatchError, PlanError
+from dsa_contracts.dsa.states import Rotated
+from dsa_cp.layer.placements import rank_major_loc
 from dsa_cp.layouts import Interleave, build_batches
-from dsa_cp.placements import rank_major_loc
 from dsa_cp.planner import Plan, PlanOptions, plan_for
+from dsa_cp.planner.backends import CAPABILITIES, Fact
 from tests.stages.branded import RANK, ROPE, batches, local, normal
 from tests.stages.calls import call, refusal, refused, valid_args
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import RopeStyle, checking_values, contract_of
-from dsa_contracts.capabilities import CAPABILITIES
-from dsa_contracts.states import Bf16Row, Packed, Plain, Raw, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
+from dsa_cp.layer.models import MODELS
 from dsa_cp.layouts import Interleave, Zigzag
-from dsa_cp.models import MODELS
 from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.planner import PlanOptions, plan_for
+from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.stages import apply_rope, rope_quantize
 from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, table_of
 from tests.stages.calls import call, faulty, refusal, refused, valid_args

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, Layout, RopeStyle, checking_values, contract_of
-from dsa_contracts.states import Bf16Row, Packed, Plain, Raw, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens, restore_order, rope_quantize
 from tests.stages.branded import RANK, ROPE, batches, gathered, in_sequence, local, normal

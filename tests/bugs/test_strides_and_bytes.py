@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import contract_of
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import Bf16Row, Contiguous, Fp8Row, Packed, PackedRowStride, Plain, Raw, Rotated
+from dsa_contracts.core.marks import Contiguous, Plain
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, PackedRowStride, Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.stages import all_gather_kv, split_kv

@@ -37,7 +37,7 @@ class OneGpuComm(SymmetricComm):
     def _share(self, size: int) -> tuple[Tensor, list[int]]:
         memory = torch.zeros(size, dtype=torch.uint8, device="cuda")
         torch.cuda.synchronize()
-        return memory, self._board.exchange(self.cp_rank, memory.data_ptr())
+        return memory, self._board.exchange(self.rank, memory.data_ptr())
 
     def _launch(self, kernel: Any, units: int, args: list[object], constants: tuple[int, ...]) -> None:
         with self._board.lock:  # what one rank has compiled and loaded, the next one finds: nothing is loaded beside a kernel
@@ -87,8 +87,8 @@ def differing(comm: Comm, board: Board, case: tuple[str, list[int]], pushes: boo
             seeds = [(count, 100 * number + 10 * rank) for rank, count in enumerate(batch.rank_lens)]
             drawn = [[random_rows(count, width, seed + width % 7) for count, seed in seeds] for width in (576, 132)]
             wants = [expected(one, batch, rows) for one, rows in zip(raw, drawn, strict=True)]
-            kv = branded_rows(drawn[0][comm.cp_rank].clone(), KV, batch)
-            index_kv = branded_rows(drawn[1][comm.cp_rank].clone(), INDEX, batch)
+            kv = branded_rows(drawn[0][comm.rank].clone(), KV, batch)
+            index_kv = branded_rows(drawn[1][comm.rank].clone(), INDEX, batch)
             torch.cuda.synchronize()
             board.barrier.wait()
             if number % 2:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 import dsa_cp.stages as references
 from dsa_contracts import Comm, CpBatch, checking_values, declare, declare_lasting
-from dsa_contracts.formats import RowFormat, fp8_format, index_fp8_format
-from dsa_contracts.states import Local, Packed, Pool, Rotated
+from dsa_contracts.dsa.row_formats import RowFormat, fp8_format, index_fp8_format
+from dsa_contracts.dsa.states import Local, Packed, Pool, Rotated
 from dsa_cp.comm.distributed import DistributedComm
 from dsa_cp.comm.symmetric import SymmetricComm
 from dsa_cp.kernels.symmetric_kernels import gather_write_kv, gather_write_kv_and_index
@@ -40,7 +40,7 @@ def batch_of(comm: Comm, layout: str, extend: Sequence[int], padded: Sequence[in
     token = torch.arange(total)
     slots = (order[token // 64] * 64 + token % 64).cuda()
     return build_batch(
-        layout_by_name(layout), comm.cp_size, comm.cp_rank, extend, padded_lens=padded, out_cache_loc=slots, row_alignment=2
+        layout_by_name(layout), comm.size, comm.rank, extend, padded_lens=padded, out_cache_loc=slots, row_alignment=2
     )
 
 
@@ -83,9 +83,9 @@ def differing_bytes(comm: Comm, shared: SymmetricComm, case: Case, pushes: bool,
     for number in range(rounds):
         kv, index = pools_of(shared, batch, pushes=pushes)
         want_kv, want_index = branded_pool(kv.clone(), KV), branded_pool(index.clone(), INDEX)
-        rows = branded_rows(random_rows(count, 576, number * 10 + comm.cp_rank), KV, batch)
-        keys = branded_rows(random_rows(count, 132, number * 10 + 5 + comm.cp_rank), INDEX, batch)
-        torch.cuda._sleep((comm.cp_rank + number) % 2 * 1_000_000)  # type: ignore[no-untyped-call]
+        rows = branded_rows(random_rows(count, 576, number * 10 + comm.rank), KV, batch)
+        keys = branded_rows(random_rows(count, 132, number * 10 + 5 + comm.rank), INDEX, batch)
+        torch.cuda._sleep((comm.rank + number) % 2 * 1_000_000)  # type: ignore[no-untyped-call]
         if number % 2:
             gather_write_kv(kv, rows, loc, KV, batch, shared)
             references.gather_write_kv(want_kv, rows, loc, KV, batch, comm)
@@ -113,8 +113,8 @@ def replayed_differences(comm: Comm, layers: int, pushes: bool) -> list[int]:
     found = []
     for replay in range(6):
         for at, mine in enumerate(rows):
-            mine.copy_(random_rows(batch.nnz_local, 576, 100 * replay + 10 * at + comm.cp_rank))
-        torch.cuda._sleep((comm.cp_rank + replay) % 2 * 1_000_000)  # type: ignore[no-untyped-call]
+            mine.copy_(random_rows(batch.nnz_local, 576, 100 * replay + 10 * at + comm.rank))
+        torch.cuda._sleep((comm.rank + replay) % 2 * 1_000_000)  # type: ignore[no-untyped-call]
         graph.replay()
         count = 0
         for pool, mine in zip(pools, rows, strict=True):
@@ -129,8 +129,8 @@ def gathered_over_nccl(comm: Comm, sizes: list[int]) -> tuple[str, list[bool]]:
     """Return where gathered rows are, and whether they are those of all ranks in order, by number of rows."""
     found = []
     for rows in sizes:
-        gathered = comm.all_gather(random_rows(rows, 576, comm.cp_rank))
-        want = torch.cat([random_rows(rows, 576, rank) for rank in range(comm.cp_size)])
+        gathered = comm.all_gather(random_rows(rows, 576, comm.rank))
+        want = torch.cat([random_rows(rows, 576, rank) for rank in range(comm.size)])
         found.append(bool(torch.equal(gathered, want)))
     return str(gathered.device), found
 

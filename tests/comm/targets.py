@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dsa_contracts.comm import Comm, guard
-from dsa_contracts.errors import RankError, StageInputError
+from dsa_contracts.core.comm import Comm, guard
+from dsa_contracts.core.errors import RankError, StageInputError
 
 
 def lines(*parts: str) -> str:
@@ -76,11 +76,11 @@ def rows_of(rank: int, rows: int = 3, width: int = 4) -> Tensor:
 
 
 def gather_own_rank(comm: Comm, rows: int) -> Tensor:
-    return comm.all_gather(rows_of(comm.cp_rank, rows))
+    return comm.all_gather(rows_of(comm.rank, rows))
 
 
 def gather_then_change_own_rows(comm: Comm) -> tuple[Tensor, bool]:
-    rows = rows_of(comm.cp_rank)
+    rows = rows_of(comm.rank)
     gathered = comm.all_gather(rows)
     rows.zero_()
     return gathered, rows.data_ptr() == gathered.data_ptr()
@@ -88,9 +88,9 @@ def gather_then_change_own_rows(comm: Comm) -> tuple[Tensor, bool]:
 
 def rank_two_raises_in_a_stage(comm: Comm) -> None:
     comm.agree("x")
-    if comm.cp_rank == 2:
+    if comm.rank == 2:
         raise StageInputError("rope_quantize: k_nope is strided", code="DSA104", facts=[("expected", "contiguous")])
-    comm.all_gather(rows_of(comm.cp_rank))
+    comm.all_gather(rows_of(comm.rank))
 
 
 def all_ranks_raise(comm: Comm) -> None:
@@ -99,29 +99,29 @@ def all_ranks_raise(comm: Comm) -> None:
 
 def rank_one_ends_early(comm: Comm) -> None:
     comm.agree("x")
-    if comm.cp_rank != 1:
-        comm.all_gather(rows_of(comm.cp_rank))
+    if comm.rank != 1:
+        comm.all_gather(rows_of(comm.rank))
 
 
 def rank_one_has_another_dtype(comm: Comm) -> None:
-    rows = rows_of(comm.cp_rank)
-    comm.all_gather(rows.float() if comm.cp_rank == 1 else rows)
+    rows = rows_of(comm.rank)
+    comm.all_gather(rows.float() if comm.rank == 1 else rows)
 
 
 def rank_one_has_another_width(comm: Comm) -> None:
-    comm.all_gather(rows_of(comm.cp_rank, width=5 if comm.cp_rank == 1 else 4))
+    comm.all_gather(rows_of(comm.rank, width=5 if comm.rank == 1 else 4))
 
 
 def rank_zero_has_one_row_more(comm: Comm) -> None:
-    comm.all_gather(rows_of(comm.cp_rank, rows=4 if comm.cp_rank == 0 else 3))
+    comm.all_gather(rows_of(comm.rank, rows=4 if comm.rank == 0 else 3))
 
 
 def last_rank_has_another_plan(comm: Comm) -> None:
-    comm.agree("plan=b" if comm.cp_rank == comm.cp_size - 1 else "plan=a")
+    comm.agree("plan=b" if comm.rank == comm.size - 1 else "plan=a")
 
 
 def rank_one_is_late(comm: Comm) -> None:
-    if comm.cp_rank == 1:
+    if comm.rank == 1:
         time.sleep(1.2)
     comm.agree("x")
 
@@ -144,16 +144,16 @@ def second_error_of(comm: Comm, body: Callable[[Comm], None]) -> tuple[str, str,
 def rank_two_dies(comm: Comm, folder: str, death: str) -> None:
     Path(folder, str(os.getpid())).touch()
     comm.agree("x")
-    if comm.cp_rank == 2 and death == "exit":
+    if comm.rank == 2 and death == "exit":
         os._exit(3)
-    if comm.cp_rank == 2:
+    if comm.rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    comm.all_gather(rows_of(comm.cp_rank))
+    comm.all_gather(rows_of(comm.rank))
 
 
 def rank_one_never_ends(comm: Comm, folder: str) -> None:
     Path(folder, str(os.getpid())).touch()
-    while comm.cp_rank == 1:
+    while comm.rank == 1:
         time.sleep(0.01)
 
 
@@ -171,12 +171,12 @@ def return_a_function(comm: Comm) -> Callable[[], None]:
 
 def lose_the_payload(comm: Comm) -> None:
     """In production no rank says what it brings; a rank that is gone shows only in the transport."""
-    if comm.cp_rank == 1:
+    if comm.rank == 1:
         raise ValueError("no such kernel")
-    comm.all_gather(rows_of(comm.cp_rank))
+    comm.all_gather(rows_of(comm.rank))
 
 
 def die_alone(comm: Comm) -> None:
     comm.agree("x")
-    if comm.cp_rank == 1:
+    if comm.rank == 1:
         os._exit(4)

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts.comm import Comm
-from dsa_contracts.errors import ArgumentError, BatchError, RankError, StageInputError
+from dsa_contracts.core.comm import Comm
+from dsa_contracts.core.errors import ArgumentError, RankError, StageInputError
+from dsa_contracts.dsa.codes import BatchError
 from dsa_cp.comm.distributed import LOOPBACK, connect
 from dsa_cp.comm.process import run_processes
 from tests.comm import targets
@@ -178,7 +179,7 @@ def test_one_rank_connects_to_its_own_store_and_closes_it(monkeypatch: pytest.Mo
     comm = connect(0, 1, port)
     try:
         assert isinstance(comm, Comm)
-        assert (comm.cp_size, comm.cp_rank) == (1, 0)
+        assert (comm.size, comm.rank) == (1, 0)
         comm.agree("x")
         gathered: Tensor = comm.all_gather(targets.rows_of(0))
         assert torch.equal(gathered, targets.rows_of(0))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined] # public, not in __all__
 
-from dsa_contracts.comm import Comm
-from dsa_contracts.errors import RankError
+from dsa_contracts.core.comm import Comm
+from dsa_contracts.core.errors import RankError
 from dsa_cp.comm import choose_board
 from dsa_cp.comm.process import run_processes
 from dsa_cp.comm.rounds import Rounds

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dsa_contracts.comm import Comm
-from dsa_contracts.errors import ArgumentError, BatchError, RankError, StageInputError
+from dsa_contracts.core.comm import Comm
+from dsa_contracts.core.errors import ArgumentError, RankError, StageInputError
+from dsa_contracts.dsa.codes import BatchError
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from tests.comm import targets
 
@@ -40,7 +41,7 @@ def test_gathered_bytes_are_those_of_cat(cp_size: int, rows: int, width: int, se
     payloads = [torch.randint(0, 256, (rows, width), dtype=torch.uint8, generator=generator) for _ in range(cp_size)]
 
     def gather_twice(comm: Comm) -> tuple[Tensor, Tensor]:
-        return comm.all_gather(payloads[comm.cp_rank]), comm.all_gather(payloads[-1 - comm.cp_rank])
+        return comm.all_gather(payloads[comm.rank]), comm.all_gather(payloads[-1 - comm.rank])
 
     for forward, backward in run_ranks(cp_size, gather_twice):
         assert torch.equal(forward, torch.cat(payloads))
@@ -107,7 +108,7 @@ def test_the_cause_is_the_error_of_the_rank_that_failed() -> None:
 
 def test_a_rank_that_fails_after_the_group_is_not_the_cause() -> None:
     def rank_zero_gives_up_later(comm: Comm) -> None:
-        if comm.cp_rank == 1:
+        if comm.rank == 1:
             raise ValueError("first")
         try:
             comm.agree("x")
@@ -153,7 +154,7 @@ def test_rows_that_are_wrong_on_all_ranks_are_refused(rows: Tensor, text: str) -
 
 def test_a_gather_does_not_meet_an_agreement() -> None:
     with pytest.raises(RankError) as caught:
-        run_ranks(2, lambda comm: comm.agree("") if comm.cp_rank else comm.all_gather(targets.rows_of(0)))
+        run_ranks(2, lambda comm: comm.agree("") if comm.rank else comm.all_gather(targets.rows_of(0)))
 
     assert str(caught.value) == targets.lines(
         "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with different facts",
@@ -184,7 +185,7 @@ def test_an_interrupt_of_the_caller_ends_the_ranks() -> None:
     before = threading.active_count()
 
     def interrupt(comm: Comm) -> None:
-        if comm.cp_rank == 0:
+        if comm.rank == 0:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             comm.agree("x")
         time.sleep(0.2)
@@ -216,7 +217,7 @@ def test_the_comm_of_a_rank_is_a_comm() -> None:
     comm = SimulatedGroup(3).comm(1)
 
     assert isinstance(comm, Comm)
-    assert (comm.cp_size, comm.cp_rank) == (3, 1)
+    assert (comm.size, comm.rank) == (3, 1)
 
 
 def test_importing_the_package_does_not_import_the_distributed_group() -> None:

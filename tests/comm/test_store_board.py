@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined] # public, not in __all__
 
-from dsa_contracts.errors import ArgumentError, RankError
+from dsa_contracts.core.errors import ArgumentError, RankError
 from dsa_cp.comm.distributed import board_of, serve_store
 from dsa_cp.comm.rounds import Rounds
 from dsa_cp.comm.store_board import StoreBoard

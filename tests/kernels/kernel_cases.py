@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch
-from dsa_contracts.formats import (
+from dsa_contracts.dsa.row_formats import (
     RowFormat,
     bf16_format,
     fp8_656_format,

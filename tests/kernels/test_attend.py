@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.states import BF16, F32
+from dsa_contracts.core.marks import BF16, F32
 from tests.kernels.kernel_cases import DEVICES, GPU, ON_GPU, AttendCase, attend_case, flash_mla_stages, poison, triton_stages
 
 TOLERANCE = {"bf16": 2e-3, "fp8": 5e-4, "fp8_656": 4e-3}

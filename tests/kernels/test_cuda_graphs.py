@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dsa_contracts import RopeStyle
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import F32
+from dsa_contracts.core.marks import F32
+from dsa_contracts.dsa.row_formats import fp8_format
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.numerics.rotation import cos_sin_table
 from tests.kernels.kernel_cases import GPU, attend_case, bytes_differ, flash_mla_stages, normal, positions_of, triton_stages

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import RopeStyle, unchecked_function
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import F32
+from dsa_contracts.core.marks import F32
+from dsa_contracts.dsa.row_formats import fp8_format
 from dsa_cp.kernels import custom_ops
 from dsa_cp.numerics.rotation import cos_sin_table
 from tests.kernels.kernel_cases import DEVICES, attend_case, batch_of, bytes_differ, index_case, normal, triton_stages

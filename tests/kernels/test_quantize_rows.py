@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts.formats import fp8_656_format, index_bf16_format, index_fp8_format
+from dsa_contracts.dsa.row_formats import fp8_656_format, index_bf16_format, index_fp8_format
 from tests.kernels.kernel_cases import DEVICES, batch_of, bytes_differ, normal, poison, references, triton_stages
 
 

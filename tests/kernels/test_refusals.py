@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from dsa_contracts import RopeStyle
-from dsa_contracts.errors import PlanError, StageInputError
-from dsa_contracts.states import F32
-from dsa_cp.kernel_sets import KERNEL_SETS, TorchKernels, available_on
+from dsa_contracts.core.errors import StageInputError
+from dsa_contracts.core.marks import F32
+from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.kernels import requirements
+from dsa_cp.layer.kernel_sets import KERNEL_SETS, TorchKernels, available_on
 from tests.kernels.kernel_cases import (
     GPU,
     AttendCase,

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import checking_values, declare, declare_lasting
-from dsa_contracts.states import IndexFp8Row, Local, Packed, Plain, Pool, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import IndexFp8Row, Local, Packed, Pool, Rotated
 from dsa_cp.kernels import custom_ops
 from dsa_cp.layouts import Interleave
 from dsa_cp.numerics.best_keys import best_keys, index_scores, key_values

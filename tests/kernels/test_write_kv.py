@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.formats import RowFormat, bf16_format, fp8_656_format, fp8_format, index_bf16_format, index_fp8_format
+from dsa_contracts.dsa.row_formats import (
+    RowFormat,
+    bf16_format,
+    fp8_656_format,
+    fp8_format,
+    index_bf16_format,
+    index_fp8_format,
+)
 from tests.kernels.kernel_cases import DEVICES, batch_of, triton_stages
 
 FORMATS: list[tuple[RowFormat[Any, Any, Any], int, int]] = [

@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm
-from dsa_cp.cells import RunSpec, make_job
 from dsa_cp.comm.distributed import DistributedComm
 from dsa_cp.comm.symmetric import SymmetricComm
-from dsa_cp.inputs import LayerInputs, cos_sin_cache, draw, shard_inputs
-from dsa_cp.kernel_sets import KERNEL_SETS, reaching_peers
+from dsa_cp.demo.cells import RunSpec, make_job
+from dsa_cp.demo.run import batch_for_rank, new_pools
+from dsa_cp.demo.schedule import build_schedule
+from dsa_cp.demo.trace import TraceRequest
+from dsa_cp.layer.inputs import LayerInputs, cos_sin_cache, draw, shard_inputs
+from dsa_cp.layer.kernel_sets import KERNEL_SETS, reaching_peers
+from dsa_cp.layer.local_batch import local_batch
+from dsa_cp.layer.models import MODELS
+from dsa_cp.layer.path import run_layer
+from dsa_cp.layer.setting import Setting
 from dsa_cp.layouts import Zigzag
-from dsa_cp.local_batch import local_batch
-from dsa_cp.models import MODELS
-from dsa_cp.path import run_layer
 from dsa_cp.planner import CommKind, make_plan
-from dsa_cp.run import batch_for_rank, new_pools
-from dsa_cp.schedule import build_schedule
-from dsa_cp.setting import Setting
-from dsa_cp.trace import TraceRequest
 
 TOKENS = 4500
 """New tokens: with two ranks, too, rows see more keys than they may choose."""
@@ -37,8 +37,8 @@ def replayed_layer(comm: Comm, kernels: str, comm_kind: CommKind = "collective")
     group: Any = SymmetricComm(comm, device) if comm_kind == "symmetric" and isinstance(comm, DistributedComm) else comm
     chosen = reaching_peers(KERNEL_SETS[kernels]) if group is not comm else KERNEL_SETS[kernels]
     model, schedule = MODELS["deepseek-v3.2"], build_schedule((TraceRequest(0, TOKENS, 1, tuple(range(-(-TOKENS // 512)))),))
-    plan = make_plan("trtllm", "fp8", layout="zigzag", cp_size=comm.cp_size, comm=comm_kind)
-    job = make_job(RunSpec(model, schedule, comm.cp_size, 1, device="cuda", kernels=kernels), Zigzag(), plan)
+    plan = make_plan("trtllm", "fp8", layout="zigzag", cp_size=comm.size, comm=comm_kind)
+    job = make_job(RunSpec(model, schedule, comm.size, 1, device="cuda", kernels=kernels), Zigzag(), plan)
     batch = batch_for_rank(job, schedule.batches[0], comm)
     local, view, pools = local_batch(batch), batch.at_layer(0), new_pools(job, 0, group)
     table, scale = cos_sin_cache(model, TOKENS, device), job.wiring.quant_scale

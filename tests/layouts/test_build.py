@@ -5,9 +5,9 @@ from typing import Any, assert_type
 import pytest
 import torch
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.brands import brand_of
-from dsa_contracts.layout import Layout
+from dsa_contracts.core.brands import brand_of
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch, build_batches
 
 INDEX_TENSORS = (
@@ -90,7 +90,7 @@ def test_each_ranks_tensors_carry_its_own_brand() -> None:
         for name in INDEX_TENSORS:
             found = brand_of(getattr(batch, name))
             assert found is not None, name
-            assert found.batch_token is batch.token, name
+            assert found.scope_token is batch.token, name
             assert found.kind.producer == f"batch.{name}"
 
 

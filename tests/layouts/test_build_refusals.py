@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.errors import ArgumentError, BatchError
-from dsa_contracts.layout import Layout, SegmentTable
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.layout import Layout, SegmentTable
 from dsa_cp.layouts import Zigzag, build_batch, build_batches
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.layout import Layout, Segment
+from dsa_contracts.dsa.layout import Layout, Segment
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.layouts import formulas as f
 from dsa_cp.layouts.formulas import INTS, TENSORS

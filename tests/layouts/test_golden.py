@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.layout import Layout
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, Zigzag, build_batches
 from dsa_cp.layouts.formulas import INTS, half_chunk, zigzag_bounds, zigzag_slot
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dsa_contracts.errors import ArgumentError
-from dsa_contracts.layout import Segment
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.layout import Segment
 from dsa_cp.layouts import Interleave, build_batches, layout_by_name
 
 

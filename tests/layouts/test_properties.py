@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsa_contracts.batch import CpBatch
-from dsa_contracts.layout import Layout
+from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch, build_batches
 
 

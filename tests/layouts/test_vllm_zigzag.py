@@ -2,7 +2,7 @@
 
 import torch
 
-from dsa_contracts.layout import Segment
+from dsa_contracts.dsa.layout import Segment
 from dsa_cp.layouts import VllmZigzag, Zigzag, build_batches
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dsa_contracts.errors import BatchError
-from dsa_contracts.layout import Segment
+from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.layout import Segment
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches, layout_by_name
 
 

@@ -16,17 +16,18 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, RopeStyle, checking_values, declare_lasting
-from dsa_contracts.states import F32, Packed, Pool, Rotated
+from dsa_contracts.core.marks import F32
+from dsa_contracts.dsa.states import Packed, Pool, Rotated
 from dsa_cp.comm import run_ranks
-from dsa_cp.indexer import choose_keys
-from dsa_cp.inputs import GlobalDraw, cos_sin_cache, shard_inputs
+from dsa_cp.layer.indexer import choose_keys
+from dsa_cp.layer.inputs import GlobalDraw, cos_sin_cache, shard_inputs
+from dsa_cp.layer.local_batch import local_batch
+from dsa_cp.layer.models import ModelDims
+from dsa_cp.layer.setting import Setting
+from dsa_cp.layer.wiring import wire
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
-from dsa_cp.local_batch import local_batch
-from dsa_cp.models import ModelDims
 from dsa_cp.planner import make_plan
-from dsa_cp.setting import Setting
 from dsa_cp.stages import attend
-from dsa_cp.wiring import wire
 
 DATA = Path(__file__).parent / "data"
 RECORDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
@@ -111,8 +112,8 @@ def layer(comm: Comm, layout: Layout, model: ModelDims) -> tuple[CpBatch[Layout]
     for chunk in chunks:
         batch = build_batch(
             layout,
-            comm.cp_size,
-            comm.cp_rank,
+            comm.size,
+            comm.rank,
             chunk.extend_lens,
             chunk.prefix_lens,
             out_cache_loc=chunk.out_cache_loc,

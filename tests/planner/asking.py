@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dsa_contracts import ContractError
-from dsa_contracts.capabilities import CAPABILITIES, Capability
 from dsa_cp.planner import Plan, PlanOptions, plan_for
+from dsa_cp.planner.backends import CAPABILITIES, Capability
 
 
 def options(**given: Any) -> PlanOptions:

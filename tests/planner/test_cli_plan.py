@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dsa_contracts.capabilities import CAPABILITIES
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.cli import main
+from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.reading import plan_from_json
 from tests.planner.asking import plan
 

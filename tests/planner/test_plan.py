@@ -8,11 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from dsa_contracts import ContractError
-from dsa_contracts.errors import ArgumentError, PlanError
-from dsa_cp.models import MODELS
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.layer.models import MODELS
+from dsa_cp.layer.wiring import PLACEMENTS, wire
 from dsa_cp.planner import Plan, make_plan
 from dsa_cp.planner.reading import plan_from_json, read_plan
-from dsa_cp.wiring import PLACEMENTS, wire
 from tests.planner.asking import options, plan
 
 BEFORE_29161 = ["pack_kv", "all_gather_kv", "restore_order", "split_kv", "rope_quantize", "write_kv"]

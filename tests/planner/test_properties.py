@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsa_contracts.capabilities import CAPABILITIES
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import Plan, PlanOptions
+from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.choice import candidates
 from dsa_cp.planner.compare import plan_or_error
 from dsa_cp.planner.reading import plan_from_json

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from dsa_contracts.capabilities import CAPABILITIES, Fact, IntRule, Reading
-from dsa_contracts.errors import ArgumentError, PlanError
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import PlanOptions, plan_for
+from dsa_cp.planner.backends import CAPABILITIES, Fact, IntRule, Reading
 from dsa_cp.planner.compare import REFUSALS
 from dsa_cp.planner.refusals import CHECKS, ask, first_refusal
 from tests.planner.asking import options, plan, refusal, with_backend

@@ -6,8 +6,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from dsa_contracts.capabilities import CAPABILITIES, Capability, Fact, IntRule
-from dsa_contracts.errors import ArgumentError
+from dsa_contracts.core.errors import ArgumentError
+from dsa_cp.planner.backends import CAPABILITIES, Capability, Fact, IntRule
 from dsa_cp.planner.registry import UNKNOWN, read_capabilities
 from tests.planner.asking import plan, refusal
 

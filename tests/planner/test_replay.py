@@ -3,7 +3,7 @@
 import pytest
 
 from dsa_contracts import contract_of, stages
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner.replay import replay
 

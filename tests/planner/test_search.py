@@ -6,23 +6,23 @@ import pytest
 import torch
 
 from dsa_contracts import Comm
+from dsa_contracts.core.matching import clash_of
 from dsa_cp.comm import run_ranks
-from dsa_cp.inputs import cos_sin_cache, draw, shard_inputs
-from dsa_cp.kernel_sets import TorchKernels, observed
+from dsa_cp.demo.run import Job, new_pools
+from dsa_cp.demo.schedule import PrefillBatch, PrefillChunk, Schedule
+from dsa_cp.layer.inputs import cos_sin_cache, draw, shard_inputs
+from dsa_cp.layer.kernel_sets import TorchKernels, observed
+from dsa_cp.layer.local_batch import local_batch
+from dsa_cp.layer.models import MODELS
+from dsa_cp.layer.setting import Setting
+from dsa_cp.layer.wiring import PLACEMENTS, wire
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
-from dsa_cp.local_batch import local_batch
-from dsa_cp.models import MODELS
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.catalogue import named_source, stage_contracts
 from dsa_cp.planner.choice import Cost, cost_of
-from dsa_cp.planner.fitting import clash_of
 from dsa_cp.planner.moves import all_moves, optional_metadata, source_spec, start
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.search import RULES, Path, legal_paths
-from dsa_cp.run import Job, new_pools
-from dsa_cp.schedule import PrefillBatch, PrefillChunk, Schedule
-from dsa_cp.setting import Setting
-from dsa_cp.wiring import PLACEMENTS, wire
 
 MODEL = MODELS["tiny"]
 SCHEDULE = Schedule((PrefillBatch(0, (PrefillChunk(0, 0, 5, (1,)),)),), num_pages=2, page_size=64, cached_tokens=0)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.layer.wiring import PLACEMENTS
 from dsa_cp.planner import Plan
 from dsa_cp.planner.reading import plan_from_json
 from dsa_cp.planner.table import Row, all_rows, plans_page
-from dsa_cp.wiring import PLACEMENTS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plans.md"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dsa_contracts.capabilities import CAPABILITIES
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import Plan
+from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.compare import Comparison, compare, plan_or_error
 from dsa_cp.planner.upstream import (
     FUSING_BACKENDS,

@@ -7,26 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsa_contracts import (
-    Comm,
-    CpBatch,
-    Layout,
-    declare,
-    declare_lasting,
-    states,
-)
-from dsa_contracts.formats import bf16_format, fp8_656_format, fp8_format, index_bf16_format
-from dsa_contracts.states import (
-    Global,
-    Local,
-    Packed,
-    Plain,
-    Pool,
-    RankMajor,
-    Rotated,
-    Table,
-)
-from dsa_contracts.typevars import L
+from dsa_contracts import Comm, CpBatch, Layout, declare, declare_lasting
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa import states
+from dsa_contracts.dsa.row_formats import bf16_format, fp8_656_format, fp8_format, index_bf16_format
+from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated, Table
+from dsa_contracts.dsa.typevars import L
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.layouts import Zigzag, build_batches
 from dsa_cp.numerics.rotation import cos_sin_table

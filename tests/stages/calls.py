@@ -10,7 +10,8 @@ from torch import Tensor
 import dsa_contracts.stages as contracts
 import dsa_cp.stages as stages
 from dsa_contracts import ContractError, CpBatch, Mode, RopeStyle, contract_of, stage
-from dsa_contracts.states import F32, Bf16Row, Fp8Row, IndexBf16Row, Packed, PackedRowStride, Plain, Raw, Rotated
+from dsa_contracts.core.marks import F32, Plain
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, IndexBf16Row, Packed, PackedRowStride, Raw, Rotated
 from tests.stages.branded import (
     BF16,
     FP8,

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, brand_of, checking_values, contract_of
-from dsa_contracts.errors import RankError
-from dsa_contracts.formats import bf16_format, fp8_format
-from dsa_contracts.states import Bf16Row, Fp8Row, Fp8Row656, Packed, Rotated
-from dsa_contracts.tensors import mark_text
+from dsa_contracts.core.errors import RankError
+from dsa_contracts.core.marks import mark_text
+from dsa_contracts.dsa.row_formats import bf16_format, fp8_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Packed, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import all_gather_kv, restore_order
@@ -28,7 +28,7 @@ def gather(made: tuple[CpBatch[Any], ...], *, padded: bool = False) -> list[list
     """The first byte of each gathered row on every rank; rows of padding hold 77 before the gather."""
 
     def body(comm: Comm) -> list[int]:
-        batch = made[comm.cp_rank]
+        batch = made[comm.rank]
         rows = batch.padded_rows if padded else batch.local_rows
         bytes_ = rows_of(torch.where(rows >= 0, rows + 1, 77))
         kv = all_gather_kv(local(bytes_, Packed[Fp8Row, Rotated], batch), ONE, batch, comm)
@@ -73,7 +73,7 @@ def test_a_gather_and_a_restore_give_every_rank_all_rows_in_sequence_order(layou
     whole = torch.randint(0, 256, (25, 24), generator=torch.Generator().manual_seed(1)).byte()
 
     def body(comm: Comm) -> bool:
-        batch = made[comm.cp_rank]
+        batch = made[comm.rank]
         kv = local(whole[batch.local_rows], Packed[Bf16Row, Rotated], batch)
         gathered = all_gather_kv(kv, BF16, batch, comm)
         brand = brand_of(gathered)
@@ -89,7 +89,7 @@ def test_columns_of_wider_rows_are_gathered_as_they_are() -> None:
     wide = normal(12, 36).view(torch.uint8)
 
     def body(comm: Comm) -> tuple[Tensor, Tensor]:
-        batch = made[comm.cp_rank]
+        batch = made[comm.rank]
         columns = wide[: batch.nnz_local, 8:32]
         assert not columns.is_contiguous()
         parts = (columns, columns.contiguous())
@@ -151,7 +151,7 @@ class Reversed:
     """A group whose collective gives the last rank's rows first."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank = comm, comm.cp_size, comm.cp_rank
+        self.comm, self.cp_size, self.cp_rank = comm, comm.size, comm.rank
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
 
     def all_gather(self, rows: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def test_a_group_in_another_order_is_refused_where_values_are_read() -> None:
     made = batches(Zigzag(), 2, [8], [0])
 
     def body(comm: Comm) -> Any:
-        return all_gather_kv(**{**valid_args("all_gather_kv", made[comm.cp_rank]), "comm": Reversed(comm)})
+        return all_gather_kv(**{**valid_args("all_gather_kv", made[comm.rank]), "comm": Reversed(comm)})
 
     assert len(run_ranks(2, body)) == 2
     with checking_values():
@@ -175,7 +175,7 @@ def test_ranks_with_different_batches_are_told_so_before_rows_move() -> None:
     short, long = batches(Zigzag(), 2, [8], [0]), batches(Zigzag(), 2, [9], [0])
 
     def body(comm: Comm) -> Any:
-        batch = (short if comm.cp_rank == 0 else long)[comm.cp_rank]
+        batch = (short if comm.rank == 0 else long)[comm.rank]
         return all_gather_kv(**{**valid_args("all_gather_kv", batch), "comm": comm})
 
     with pytest.raises(RankError) as caught:
@@ -194,8 +194,8 @@ def test_a_fault_on_one_rank_ends_the_wait_of_the_others() -> None:
     made = batches()
 
     def body(comm: Comm) -> Any:
-        args = {**valid_args("all_gather_kv", made[comm.cp_rank]), "comm": comm}
-        return all_gather_kv(**{**args, "kv": args["kv"].double()} if comm.cp_rank else args)
+        args = {**valid_args("all_gather_kv", made[comm.rank]), "comm": comm}
+        return all_gather_kv(**{**args, "kv": args["kv"].double()} if comm.rank else args)
 
     with pytest.raises(RankError) as caught:
         run_ranks(2, body)

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import RopeStyle, checking_values, contract_of
-from dsa_contracts.states import Plain, Raw
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table, rotate
 from dsa_cp.stages import apply_rope

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Layout, checking_values
-from dsa_contracts import states as marks
-from dsa_contracts.formats import RowFormat, bf16_format, fp8_656_format, fp8_format
+from dsa_contracts.core import marks
+from dsa_contracts.dsa.row_formats import RowFormat, bf16_format, fp8_656_format, fp8_format
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import attend
 from tests.stages.branded import batches, pool_of

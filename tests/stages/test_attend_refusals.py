@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import checking_values, contract_of, states
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import Bf16Row, Plain, Rotated
+from dsa_contracts import checking_values, contract_of
+from dsa_contracts.core import marks as states
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
 from tests.stages.branded import FP8, HEADS, batches, local, normal, num_pages, pool_of

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Mode, brand_of, checking_values, contract_of, stage, unchecked_function
-from dsa_contracts.brands import make_brand, set_brand
-from dsa_contracts.states import Contiguous, Local, PerRequest, Plain, Pool, Raw, Rotated, Table
-from dsa_contracts.tensors import dim_text
+from dsa_contracts.core.brands import make_brand, set_brand
+from dsa_contracts.core.marks import Contiguous, Plain, dim_text
+from dsa_contracts.dsa.states import Local, PerRequest, Pool, Raw, Rotated, Table
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag
 from tests.stages.branded import batches
@@ -40,7 +40,7 @@ def rebranded(tensor: Tensor, batch: CpBatch[Any], *, token: object = None, laye
     old = brand_of(tensor)
     assert old is not None
     copy = tensor.clone(memory_format=torch.preserve_format)
-    set_brand(copy, make_brand(replace(old.kind, **kind), token or old.batch_token, layer))
+    set_brand(copy, make_brand(replace(old.kind, **kind), token or old.scope_token, layer))
     return copy
 
 
@@ -154,7 +154,7 @@ def test_a_rank_without_a_token_gets_no_rows(name: str) -> None:
 def test_a_legal_collective_passes_in_values_mode(name: str) -> None:
     made = batches()
     with checking_values():
-        run_ranks(2, lambda comm: call(name, valid_args(name, made[comm.cp_rank]), comm=comm))
+        run_ranks(2, lambda comm: call(name, valid_args(name, made[comm.rank]), comm=comm))
     assert [(batch.log.calls, batch.log.unknown) for batch in made] == [({name: 1}, {})] * 2
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, checking_values, contract_of
-from dsa_contracts.formats import RowFormat, fp8_format
-from dsa_contracts.states import Bf16Row, Fp8Row, Fp8Row656, Plain, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import RowFormat, fp8_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv, write_kv
@@ -65,7 +66,7 @@ def test_every_ranks_pool_is_that_of_the_gather_and_the_write(layout: Layout, le
     made = batches(layout, cp_size, **LENS[lens])
 
     def body(comm: Comm) -> tuple[Tensor, Tensor]:
-        batch = made[comm.cp_rank]
+        batch = made[comm.rank]
         args = {**args_of(batch, comm), "kv": kv_of(batch, BF16, padded=padded)}
         gather_write_kv(**args)
         apart = pool_of(old_pool(batch, BF16), Bf16Row)
@@ -84,7 +85,7 @@ def test_rows_of_each_format_are_moved_as_bytes_also_as_columns_of_wider_rows(ro
     made = batches(Zigzag(), 3)
 
     def body(comm: Comm) -> Tensor:
-        args = args_of(made[comm.cp_rank], comm, row_format)
+        args = args_of(made[comm.rank], comm, row_format)
         wide = torch.cat([args["kv"], args["kv"]], dim=1)[:, : row_format.row_bytes]
         assert not wide.is_contiguous()
         gather_write_kv(**{**args, "kv": packed(wide, row_format.mark, Rotated, args["batch"])})
@@ -99,7 +100,7 @@ def test_each_token_lands_in_its_slot_of_every_pool_and_no_other_slot_changes(la
     made = build_batches(layout, cp_size, [3], out_cache_loc=torch.tensor([6, 0, 3]), page_size=4)
 
     def body(comm: Comm) -> list[list[int]]:
-        batch = made[comm.cp_rank]
+        batch = made[comm.rank]
         tokens = batch.local_rows + 1
         kv = packed(torch.stack([tokens, tokens + 100], dim=1).byte(), Fp8Row, Rotated, batch)
         pool = pool_of(torch.full((2, 4, 2), 0xEE, dtype=torch.uint8), Fp8Row)
@@ -115,8 +116,8 @@ def test_a_pool_may_have_more_pages_than_the_batch_and_other_ranks_use() -> None
     made = batches()
 
     def body(comm: Comm) -> Tensor:
-        args = args_of(made[comm.cp_rank], comm)
-        more = torch.cat([args["pool"], args["pool"][: comm.cp_rank]])
+        args = args_of(made[comm.rank], comm)
+        more = torch.cat([args["pool"], args["pool"][: comm.rank]])
         gather_write_kv(**{**args, "pool": pool_of(more, Bf16Row)})
         return more[: num_pages(made[0])]
 
@@ -139,7 +140,7 @@ def write(made: tuple[CpBatch[Any], ...], loc: list[int], *, is_branded: bool) -
     """Every rank's pool after the call with these slots, in values mode."""
 
     def body(comm: Comm) -> Tensor:
-        batch, pool = made[comm.cp_rank], pool_of(old_pool(made[0], BF16), Bf16Row)
+        batch, pool = made[comm.rank], pool_of(old_pool(made[0], BF16), Bf16Row)
         slots: Any = torch.tensor(loc)
         slots = gathered(slots, Plain, batch) if is_branded else slots
         gather_write_kv(pool, kv_of(batch, BF16), slots, BF16, batch, comm)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, checking_values, unchecked_function
-from dsa_contracts.formats import RowFormat, fp8_format, index_fp8_format
-from dsa_contracts.states import Rotated
+from dsa_contracts.dsa.row_formats import RowFormat, fp8_format, index_fp8_format
+from dsa_contracts.dsa.states import Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv_and_index, write_kv
@@ -58,7 +58,7 @@ def run(made: tuple[CpBatch[Any], ...], changes: Any = None, **options: Any) -> 
     """Both pools of every rank after a call; `changes(args)` replaces some of a rank's arguments."""
 
     def body(comm: Comm) -> tuple[Tensor, Tensor]:
-        args = args_of(made[comm.cp_rank], comm, **options)
+        args = args_of(made[comm.rank], comm, **options)
         args |= changes(args) if changes else {}
         gather_write_kv_and_index(**args)
         return args["pool"], args["index_pool"]
@@ -81,7 +81,7 @@ def test_both_pools_of_every_rank_are_those_of_two_gathers_and_two_writes(
     made = batches(layout, cp_size, **LENS[lens])
 
     def apart(comm: Comm) -> tuple[Tensor, Tensor]:
-        args = args_of(made[comm.cp_rank], comm, padded=padded)
+        args = args_of(made[comm.rank], comm, padded=padded)
         for prefix, row_format in (("", KV), ("index_", KEY)):
             rows = all_gather_kv(args[f"{prefix}kv"], row_format, args["batch"], comm)
             write_kv(args[f"{prefix}pool"], rows, args["loc"], row_format, args["batch"])
@@ -104,7 +104,7 @@ def test_both_rows_of_a_token_land_in_its_slot_and_no_other_slot_changes() -> No
     latent, key = fp8_format(1, 1), index_fp8_format(1)
 
     def body(comm: Comm) -> list[list[int]]:
-        batch = made[comm.cp_rank]
+        batch = made[comm.rank]
         pools: list[Any] = [pool_of(torch.full((2, 4, each.row_bytes), 0xEE).byte(), each.mark) for each in (latent, key)]
         tokens = batch.local_rows.byte()[:, None]
         kv = packed((tokens + 1).repeat(1, 2), latent.mark, Rotated, batch)
@@ -135,7 +135,7 @@ class Counted:
     """A group that notes the width of each gather."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank, self.widths = comm, comm.cp_size, comm.cp_rank, list[int]()
+        self.comm, self.size, self.rank, self.widths = comm, comm.size, comm.rank, list[int]()
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
 
     def all_gather(self, rows: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def test_one_collective_moves_both_rows() -> None:
 
     def body(comm: Comm) -> list[int]:
         counted = Counted(comm)
-        unchecked_function(gather_write_kv_and_index)(**args_of(made[comm.cp_rank], counted))
+        unchecked_function(gather_write_kv_and_index)(**args_of(made[comm.rank], counted))
         return counted.widths
 
     assert run_ranks(2, body) == [[24], [24]]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, checking_values
-from dsa_contracts.errors import RankError
-from dsa_contracts.formats import index_bf16_format
-from dsa_contracts.states import Bf16Row, IndexBf16Row, Rotated
+from dsa_contracts.core.errors import RankError
+from dsa_contracts.dsa.row_formats import index_bf16_format
+from dsa_contracts.dsa.states import Bf16Row, IndexBf16Row, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import VllmZigzag, Zigzag
 from dsa_cp.stages import gather_write_kv_and_index
@@ -25,7 +25,7 @@ def run(made: tuple[CpBatch[Any], ...], changes: Any = None) -> list[tuple[Tenso
     """Both pools of every rank after a call; `changes(args)` replaces some of a rank's arguments."""
 
     def body(comm: Comm) -> tuple[Tensor, Tensor]:
-        args = {**valid_args(NAME, made[comm.cp_rank]), "comm": comm}
+        args = {**valid_args(NAME, made[comm.rank]), "comm": comm}
         args |= changes(args) if changes else {}
         gather_write_kv_and_index(**args)
         return args["pool"], args["index_pool"]
@@ -56,7 +56,7 @@ class Reversed:
     """A group whose collective gives the last rank's rows first."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank = comm, comm.cp_size, comm.cp_rank
+        self.comm, self.cp_size, self.cp_rank = comm, comm.size, comm.rank
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
 
     def all_gather(self, rows: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, checking_values
-from dsa_contracts.formats import fp8_format, index_bf16_format, index_fp8_format
-from dsa_contracts.states import Fp8Row, IndexBf16Row, IndexFp8Row, Packed, Plain, Raw, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import fp8_format, index_bf16_format, index_fp8_format
+from dsa_contracts.dsa.states import Fp8Row, IndexBf16Row, IndexFp8Row, Packed, Raw, Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Zigzag, build_batches
 from dsa_cp.stages import gather_write_kv_and_index
@@ -36,7 +37,7 @@ def run(made: tuple[CpBatch[Any], ...], changes: Any = None) -> list[tuple[Tenso
     """Both pools of every rank after a call; `changes(args)` replaces some of a rank's arguments."""
 
     def body(comm: Comm) -> tuple[Tensor, Tensor]:
-        args = args_of(made[comm.cp_rank], comm)
+        args = args_of(made[comm.rank], comm)
         args |= changes(args) if changes else {}
         gather_write_kv_and_index(**args)
         return args["pool"], args["index_pool"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, checking_values
-from dsa_contracts.errors import RankError
-from dsa_contracts.states import Bf16Row, Fp8Row, Packed, Raw, Rotated
+from dsa_contracts.core.errors import RankError
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, Raw, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import VllmZigzag, Zigzag
 from dsa_cp.stages import gather_write_kv
@@ -23,7 +23,7 @@ def run(made: tuple[CpBatch[Any], ...], changes: Any = None, **options: Any) -> 
     """Every rank's pool after a call; `changes(args)` replaces some of a rank's arguments."""
 
     def body(comm: Comm) -> Tensor:
-        args = {**valid_args(NAME, made[comm.cp_rank]), "comm": comm}
+        args = {**valid_args(NAME, made[comm.rank]), "comm": comm}
         args |= changes(args) if changes else {}
         gather_write_kv(**args)
         return args["pool"]  # type: ignore[no-any-return]
@@ -104,7 +104,7 @@ class Reversed:
     """A group whose collective gives the last rank's rows first."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank = comm, comm.cp_size, comm.cp_rank
+        self.comm, self.cp_size, self.cp_rank = comm, comm.size, comm.rank
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
 
     def all_gather(self, rows: Tensor) -> Tensor:

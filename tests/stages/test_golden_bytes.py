@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, checking_values
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import Fp8Row, PackedRowStride, Rotated
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row, PackedRowStride, Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, rebuild_positions, reorder_causal_lens, restore_order, split_kv, write_kv
@@ -78,7 +78,7 @@ class Recording:
     """A group that keeps what this rank puts into its collective."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank = comm, comm.cp_size, comm.cp_rank
+        self.comm, self.size, self.rank = comm, comm.size, comm.rank
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
         self.sent: list[Tensor] = []
 
@@ -91,7 +91,7 @@ def gather(made: tuple[CpBatch[Any], ...]) -> list[tuple[Tensor, Any, Any]]:
     """Of each rank what it sent, and the gathered rows in rank-major and in sequence order."""
 
     def body(comm: Comm) -> tuple[Tensor, Any, Any]:
-        batch, group = made[comm.cp_rank], Recording(comm)
+        batch, group = made[comm.rank], Recording(comm)
         kv = packed(payload(batch.local_rows.tolist()), Fp8Row, Rotated, batch)
         gathered = all_gather_kv(kv, FORMAT, batch, group)
         return group.sent[0], gathered, restore_order(gathered, batch)

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import contract_of
-from dsa_contracts.states import Plain, Raw, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import merge_q
 from tests.stages.branded import HEADS, RANK, ROPE, batches, local, normal

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from dsa_contracts import checking_values, contract_of
-from dsa_contracts.formats import index_bf16_format, index_fp8_format
-from dsa_contracts.states import Raw, Rotated
+from dsa_contracts.dsa.row_formats import index_bf16_format, index_fp8_format
+from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import pack_index_key
 from tests.stages.branded import INDEX_DIM, batches, in_sequence, local, normal

@@ -1,9 +1,9 @@
 import torch
 
 from dsa_contracts import brand_of, contract_of
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import Plain, Raw, Rotated
-from dsa_contracts.tensors import mark_text
+from dsa_contracts.core.marks import Plain, mark_text
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import pack_kv
 from tests.stages.branded import BF16, RANK, ROPE, batches, in_sequence, local, normal

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import checking_values, contract_of
-from dsa_contracts.formats import fp8_656_format
-from dsa_contracts.states import Plain, Raw, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import fp8_656_format
+from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import quantize_rows
 from tests.stages.branded import ROPE, WIDE, batches, local, normal

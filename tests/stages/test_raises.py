@@ -8,7 +8,7 @@ import pytest
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CODES, StageContract, contract_of
-from dsa_contracts.states import Global, Local
+from dsa_contracts.dsa.states import Global, Local
 
 OF_EVERY_TENSOR = {f"DSA10{number}" for number in range(1, 10)}
 ARE_TESTED_FOR_EVERY_STAGE = OF_EVERY_TENSOR | {"DSA125"}

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from dsa_contracts import Layout, brand_of, checking_values, contract_of
-from dsa_contracts.states import Bf16Row, Packed, Rotated
-from dsa_contracts.tensors import mark_text
+from dsa_contracts.core.marks import mark_text
+from dsa_contracts.dsa.states import Bf16Row, Packed, Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import restore_order
 from tests.stages.branded import batches, gathered, in_sequence, local

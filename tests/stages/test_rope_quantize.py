@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, RopeStyle, checking_values, contract_of
-from dsa_contracts.states import Plain, Raw
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.states import Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.stages import rope_quantize

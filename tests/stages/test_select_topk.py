@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, Layout, checking_values, contract_of
-from dsa_contracts.formats import RowFormat, index_bf16_format, index_fp8_format
-from dsa_contracts.states import Plain, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import RowFormat, index_bf16_format, index_fp8_format
+from dsa_contracts.dsa.states import Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import select_topk
 from tests.stages.branded import INDEX, INDEX_DIM, batches, local, normal, num_pages, pool_of

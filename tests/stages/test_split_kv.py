@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, brand_of, contract_of
-from dsa_contracts.formats import RowFormat, bf16_format, fp8_656_format, fp8_format, index_bf16_format
-from dsa_contracts.states import Bf16Row, Contiguous, Fp8Row, Fp8Row656, Packed, PackedRowStride, Raw, Rotated, UnitLast
-from dsa_contracts.tensors import mark_text
+from dsa_contracts.core.marks import Contiguous, UnitLast, mark_text
+from dsa_contracts.dsa.row_formats import RowFormat, bf16_format, fp8_656_format, fp8_format, index_bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Packed, PackedRowStride, Raw, Rotated
 from dsa_cp.stages import split_kv
 from tests.stages.branded import BF16, FP8, RANK, ROPE, WIDE, batches, in_sequence, packed
 from tests.stages.calls import faulty, refusal, refused, valid_args

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, checking_values, contract_of
-from dsa_contracts.formats import index_bf16_format
-from dsa_contracts.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Plain, Raw, Rotated
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import index_bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Raw, Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import write_kv
 from tests.stages.branded import WIDE, batches, bytes_of, gathered, in_sequence, normal, num_pages, pool_of

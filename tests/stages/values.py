@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, RopeStyle, states
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import Plain, Rotated
+from dsa_contracts import CpBatch, RopeStyle
+from dsa_contracts.core import marks as states
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Rotated
 from dsa_cp.numerics.rotation import cos_sin_table
 from tests.stages.branded import HEADS, local, local_index, normal, num_pages, pool_of
 from tests.stages.e4m3 import decode, encode, float32

@@ -10,7 +10,11 @@ import typer
 from typer.exceptions import TyperException
 
 from dsa_contracts import ContractError
-from dsa_cp.cli import bench, plan, prove, review, run
+from dsa_cp.cli import bench_command as bench
+from dsa_cp.cli import plan_command as plan
+from dsa_cp.cli import prove_command as prove
+from dsa_cp.cli import review_command as review
+from dsa_cp.cli import run_command as run
 from dsa_cp.cli.output import print_error
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from dsa_contracts.errors import RankError
+from dsa_contracts.core.errors import RankError
 from dsa_cp.comm.rounds import Board
 from dsa_cp.comm.shared_board import SharedBoard
 from dsa_cp.comm.store_board import KeyValueStore, StoreBoard

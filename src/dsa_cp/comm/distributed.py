@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined] # public, not in __all__
 
-from dsa_contracts.batch_facts import check_ranks
-from dsa_contracts.errors import RankError
-from dsa_contracts.modes import Mode, mode_from_environment
+from dsa_contracts.core.errors import RankError
+from dsa_contracts.core.modes import Mode, mode_from_environment
+from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.choose_board import choose_board
 from dsa_cp.comm.rounds import ControlPlane, Rounds
 from dsa_cp.comm.store_board import StoreBoard
@@ -64,12 +64,12 @@ class DistributedComm(ControlPlane):
         self._rounds = Rounds(board, self._size, self._rank, timeout_s)
 
     @property
-    def cp_size(self) -> int:
+    def size(self) -> int:
         """Ranks of the group."""
         return self._size
 
     @property
-    def cp_rank(self) -> int:
+    def rank(self) -> int:
         """This rank."""
         return self._rank
 
@@ -134,7 +134,7 @@ class ConnectedComm(DistributedComm):
         dist.destroy_process_group()
         closed = self._store.add("closed", 1)
         deadline = time.monotonic() + self._timeout_s
-        while self._server is not None and closed < self.cp_size and time.monotonic() < deadline:
+        while self._server is not None and closed < self.size and time.monotonic() < deadline:
             time.sleep(0.002)
             closed = self._store.add("closed", 0)
         self._server = None

@@ -17,9 +17,9 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import torch
 
-from dsa_contracts.batch_facts import check_ranks
-from dsa_contracts.comm import Comm, describe_values, guard
-from dsa_contracts.errors import ArgumentError, ContractError, RankError
+from dsa_contracts.core.comm import Comm, describe_values, guard
+from dsa_contracts.core.errors import ArgumentError, ContractError, RankError
+from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.distributed import board_of, connect, serve_store
 from dsa_cp.comm.store_board import StoreBoard
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from dsa_contracts.errors import ArgumentError, RankError
+from dsa_contracts.core.errors import ArgumentError, RankError
 from dsa_cp.comm.verdict import Entry, Kind, can_succeed, decide
 
 KEPT_ROUNDS = 4

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from dsa_contracts.batch_facts import check_ranks
-from dsa_contracts.comm import Comm, guard
+from dsa_contracts.core.comm import Comm, guard
+from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.rounds import KEPT_ROUNDS, ControlPlane, Rounds
 from dsa_cp.comm.verdict import Entry, Kind, payload_entry
 
@@ -36,7 +36,7 @@ class SimulatedGroup:
 
     def __init__(self, cp_size: int, timeout_s: float = 5.0) -> None:
         check_ranks(cp_size, 0)
-        self.cp_size = cp_size
+        self.size = cp_size
         self.timeout_s = timeout_s
         self._changed = threading.Condition()
         self._rounds: dict[int, dict[int, Entry]] = {}
@@ -47,7 +47,7 @@ class SimulatedGroup:
 
     def comm(self, rank: int) -> "SimulatedComm":
         """Return the group as a rank sees it; once for each rank, before any rank starts."""
-        check_ranks(self.cp_size, rank)
+        check_ranks(self.size, rank)
         self._running.add(rank)
         return SimulatedComm(self, rank)
 
@@ -74,7 +74,7 @@ class SimulatedGroup:
         """Return the entries of a round in rank order, None for places still open."""
         with self._changed:
             places = self._rounds[number]
-            return [places.get(rank) for rank in range(self.cp_size)]
+            return [places.get(rank) for rank in range(self.size)]
 
     def wait(self, number: int, seen: Sequence[Entry | None], waited_s: float, at_most_s: float) -> None:
         """Return once a round differs from what was seen, at the latest after `at_most_s`."""
@@ -96,15 +96,15 @@ class SimulatedGroup:
             if number not in self._gathered:
                 # The first rank to come here joins the rows, while no rank has left the round and can change its own.
                 payloads = self._payloads.pop(number)
-                self._gathered[number] = torch.cat([payloads[peer] for peer in range(self.cp_size)]), set()
+                self._gathered[number] = torch.cat([payloads[peer] for peer in range(self.size)]), set()
             rows, takers = self._gathered[number]
             takers.add(rank)
-            if len(takers) == self.cp_size:
+            if len(takers) == self.size:
                 del self._gathered[number]
         return rows.clone()
 
     def _fill(self, places: dict[int, Entry]) -> None:
-        for rank in range(self.cp_size):
+        for rank in range(self.size):
             places.setdefault(rank, Entry(Kind.FAILED, "the group was aborted"))
 
 
@@ -114,15 +114,15 @@ class SimulatedComm(ControlPlane):
     def __init__(self, group: SimulatedGroup, cp_rank: int) -> None:
         self._group = group
         self._rank = cp_rank
-        self._rounds = Rounds(group, group.cp_size, cp_rank, group.timeout_s)
+        self._rounds = Rounds(group, group.size, cp_rank, group.timeout_s)
 
     @property
-    def cp_size(self) -> int:
+    def size(self) -> int:
         """Ranks of the group."""
-        return self._group.cp_size
+        return self._group.size
 
     @property
-    def cp_rank(self) -> int:
+    def rank(self) -> int:
         """This rank."""
         return self._rank
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Protocol
 
-from dsa_contracts.errors import ArgumentError, RankError
+from dsa_contracts.core.errors import ArgumentError, RankError
 from dsa_cp.comm.rounds import KEPT_ROUNDS, Board
 from dsa_cp.comm.verdict import Entry, Kind
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed._symmetric_memory as symm_mem
 from torch import Tensor
 
-from dsa_contracts.errors import ArgumentError, RankError
+from dsa_contracts.core.errors import ArgumentError, RankError
 from dsa_cp.comm.distributed import DistributedComm, ProcessGroup
 
 MAX_PROGRAMS = 1024
@@ -61,7 +61,7 @@ class SymmetricComm:
         self._half_bytes = _aligned(staged_bytes)
         self._half = 0
         self._staged: int | None = None
-        flag_bytes = _aligned(MAX_PROGRAMS * inner.cp_size * 4)
+        flag_bytes = _aligned(MAX_PROGRAMS * inner.size * 4)
         self._buffer, bases = self._share(flag_bytes + 2 * self._half_bytes)
         self._flag_bytes = flag_bytes
         self._bases = torch.tensor(bases, dtype=torch.int64, device=device)
@@ -69,14 +69,14 @@ class SymmetricComm:
         self._programs = min(4 * torch.cuda.get_device_properties(device).multi_processor_count, MAX_PROGRAMS)
 
     @property
-    def cp_size(self) -> int:
+    def size(self) -> int:
         """Ranks of the group."""
-        return self._inner.cp_size
+        return self._inner.size
 
     @property
-    def cp_rank(self) -> int:
+    def rank(self) -> int:
         """This rank."""
-        return self._inner.cp_rank
+        return self._inner.rank
 
     @property
     def is_culprit(self) -> bool:
@@ -166,7 +166,7 @@ class SymmetricComm:
         if len(parts) == 1:
             args += [*args[2:4], 0]
             shapes += [0, 1]
-        self._launch(push_rows, nnz_padded * shapes[0], args, (*shapes, self.cp_size, UNITS))
+        self._launch(push_rows, nnz_padded * shapes[0], args, (*shapes, self.size, UNITS))
 
     def pull(self, parts: Sequence[Part], loc: Tensor, nnz_padded: int) -> None:
         """Write the rows of all ranks, as each has them in `staged_rows`, into this rank's pools.
@@ -181,8 +181,8 @@ class SymmetricComm:
         """
         from dsa_cp.triton_jit.symmetric import pull_rows
 
-        if self.cp_size & (self.cp_size - 1):
-            raise ArgumentError(f"a pull is for 2, 4 or 8 ranks, not {self.cp_size}; pools from new_pools can be pushed to")
+        if self.size & (self.size - 1):
+            raise ArgumentError(f"a pull is for 2, 4 or 8 ranks, not {self.size}; pools from new_pools can be pushed to")
         if parts[0].rows.data_ptr() != self._staged:
             places = self.staged_rows(nnz_padded, *(rows.shape[1] for _, rows in parts))
             for place, (_, rows) in zip(places, parts, strict=True):
@@ -196,13 +196,13 @@ class SymmetricComm:
             args += [rows.data_ptr() - self._buffer.data_ptr(), pool]
         if len(parts) == 1:
             args, shapes = [*args[:4], 0, args[3]], [*shapes, 0, 1]
-        self._launch(pull_rows, nnz_padded * shapes[0], args, (*shapes, self.cp_size, UNITS // 2))
+        self._launch(pull_rows, nnz_padded * shapes[0], args, (*shapes, self.size, UNITS // 2))
 
     def meet(self) -> None:
         """Order all that was launched before this, on every rank, before all that is launched after it."""
         from dsa_cp.triton_jit.symmetric import meet_ranks
 
-        self._launch(meet_ranks, 1, [], (self.cp_size,))
+        self._launch(meet_ranks, 1, [], (self.size,))
 
     def peer_memory(self, pool: Tensor, rank: int) -> Tensor:
         """Return a peer's part of a pool that `new_pools(1, ...)` made, as a tensor of this rank."""
@@ -214,7 +214,7 @@ class SymmetricComm:
         if not units:
             return
         programs = min(-(-units // UNITS), self._programs)
-        head = (self._bases, 0, self._counts, self.cp_rank)
+        head = (self._bases, 0, self._counts, self.rank)
         key = (kernel, constants, *(arg.data_ptr() % 16 for arg in args if isinstance(arg, Tensor)))
         compiled = self._compiled.get(key)
         if compiled is None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dsa_contracts.comm import describe_values
-from dsa_contracts.errors import RankError
+from dsa_contracts.core.comm import describe_values
+from dsa_contracts.core.errors import RankError
 
 
 class Kind(Enum):

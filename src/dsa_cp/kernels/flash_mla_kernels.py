@@ -19,7 +19,9 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import F32, I32, U8, Contiguous, Plain
+from dsa_contracts.dsa.codes import PlanError
+from dsa_contracts.dsa.dims import (
     IndexTopk,
     KvLoraRank,
     MaxPages,
@@ -30,17 +32,10 @@ from dsa_contracts.dims import (
     QkHeadDim,
     RowBytes,
 )
-from dsa_contracts.errors import PlanError
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated
-from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
-from dsa_cp.kernels.requirements import (
-    capability_of,
-    require_32_bit_slots,
-    require_aligned,
-    require_one_of,
-    scale_group_of,
-)
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
+from dsa_cp.kernels.requirements import capability_of, require_32_bit_slots, require_aligned, require_one_of, scale_group_of
 
 HEADS = (64, 128)
 WIDTH, RANK = 576, 512

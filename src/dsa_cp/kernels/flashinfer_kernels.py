@@ -16,7 +16,9 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, E4M3, F32, I32, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.codes import PlanError
+from dsa_contracts.dsa.dims import (
     CosSinWidth,
     IndexTopk,
     KvLoraRank,
@@ -30,28 +32,9 @@ from dsa_contracts.dims import (
     QkRopeHeadDim,
     RowBytes,
 )
-from dsa_contracts.errors import PlanError
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import (
-    BF16,
-    E4M3,
-    F32,
-    I32,
-    I64,
-    U8,
-    Contiguous,
-    Fp8Row,
-    Local,
-    Packed,
-    PerRequest,
-    Plain,
-    Pool,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
-from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Fp8Row, Local, Packed, PerRequest, Pool, Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 from dsa_cp.kernels.requirements import (
     capability_of,
     require_32_bit_slots,

@@ -9,9 +9,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from dsa_contracts.errors import PlanError, StageInputError
-from dsa_contracts.formats import SCALE_GROUP, RowFormat
-from dsa_contracts.typevars import ND, RD, F
+from dsa_contracts.core.errors import StageInputError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_contracts.dsa.row_formats import SCALE_GROUP, RowFormat
+from dsa_contracts.dsa.typevars import ND, RD, F
 
 KEY_FORMATS = ("bf16", "fp8", "fp8_656")
 """Row formats that hold keys of the attention, not of the indexer."""

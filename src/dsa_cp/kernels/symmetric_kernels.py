@@ -4,11 +4,12 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import Comm, CpBatch, Ten, stage
-from dsa_contracts.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
-from dsa_contracts.errors import ArgumentError
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
-from dsa_contracts.typevars import FI, ND, NDI, RD, RDI, F, L, N
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 from dsa_cp.comm.symmetric import Part, SymmetricComm
 
 

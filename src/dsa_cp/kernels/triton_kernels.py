@@ -5,7 +5,8 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, E4M3, F32, I32, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
     CosSinWidth,
     IndexHeadDim,
     IndexTopk,
@@ -21,36 +22,11 @@ from dsa_contracts.dims import (
     QkRopeHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import SCALE_GROUP, RowFormat
-from dsa_contracts.states import (
-    BF16,
-    E4M3,
-    F32,
-    I32,
-    I64,
-    U8,
-    Contiguous,
-    Fp8Row,
-    Fp8Row656,
-    Global,
-    Local,
-    Packed,
-    PerRequest,
-    Plain,
-    Pool,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
-from dsa_contracts.typevars import AD, ND, QD, RD, F, G, L, M, N, O, R
+from dsa_contracts.dsa.row_formats import SCALE_GROUP, RowFormat
+from dsa_contracts.dsa.states import Fp8Row, Fp8Row656, Global, Local, Packed, PerRequest, Pool, Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, G, L, M, N, O, R
 from dsa_cp.kernels import custom_ops
-from dsa_cp.kernels.requirements import (
-    require_32_bit_slots,
-    require_one_of,
-    require_power_of_two,
-    scale_group_of,
-)
+from dsa_cp.kernels.requirements import require_32_bit_slots, require_one_of, require_power_of_two, scale_group_of
 
 
 def _launches(tensor: Tensor) -> bool:

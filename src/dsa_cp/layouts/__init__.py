@@ -6,8 +6,8 @@ knows no layout (`indices`, `build`). The arithmetic of both is in `formulas`.
 
 import re
 
-from dsa_contracts.errors import ArgumentError
-from dsa_contracts.layout import Layout
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts.build import build_batch, build_batches
 from dsa_cp.layouts.interleave import Interleave
 from dsa_cp.layouts.vllm_zigzag import VllmZigzag

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dsa_contracts.errors import BatchError
-from dsa_contracts.layout import SegmentTable
-from dsa_contracts.tensors import describe_tensor
+from dsa_contracts.core.tensors import describe_tensor
+from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.layout import SegmentTable
 from dsa_cp.layouts.formulas import (
     INTS,
     TENSORS,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dsa_contracts.layout import SegmentTable
+from dsa_contracts.dsa.layout import SegmentTable
 from dsa_cp.layouts.checks import check_group, checked_lens
 
 

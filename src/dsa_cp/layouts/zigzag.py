@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dsa_contracts.layout import Layout, SegmentTable
+from dsa_contracts.dsa.layout import Layout, SegmentTable
 from dsa_cp.layouts.formulas import TENSORS, zigzag_bounds, zigzag_slot
 from dsa_cp.layouts.tables import lens_tensor, segment_table
 

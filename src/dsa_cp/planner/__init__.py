@@ -6,7 +6,7 @@ wiring = wire(plan, model)
 
 from collections.abc import Mapping
 
-from dsa_contracts.capabilities import CAPABILITIES, Capability
+from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import make
 from dsa_cp.planner.options import CommKind, PlanOptions
 from dsa_cp.planner.plan import PLAN_VERSION, Plan

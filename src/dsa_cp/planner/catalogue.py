@@ -5,8 +5,9 @@ from functools import cache
 
 import dsa_contracts.stages as stubs
 from dsa_contracts import CpBatch, StageContract, TensorSpec, contract_of
-from dsa_contracts.errors import ContractDefinitionError, PlanError
-from dsa_contracts.tensors import spec_of
+from dsa_contracts.core.errors import ContractDefinitionError
+from dsa_contracts.core.tensors import spec_of
+from dsa_contracts.dsa.codes import PlanError
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from dsa_contracts.capabilities import Capability, Rotation
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.planner.backends import Capability, Rotation
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.refusals import Question
 from dsa_cp.planner.replay import replay

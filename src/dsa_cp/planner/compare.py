@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dsa_contracts.capabilities import CAPABILITIES, Capability
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import make
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 import dsa_contracts.stages as stubs
 from dsa_contracts import contract_of
-from dsa_contracts.formats import index_bf16_format, index_fp8_format
+from dsa_contracts.dsa.row_formats import index_bf16_format, index_fp8_format
 from dsa_cp.planner.choice import Candidate, effects
 from dsa_cp.planner.keys import KeyState, format_named
 from dsa_cp.planner.moves import Move, optional_metadata

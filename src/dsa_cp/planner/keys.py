@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args, get_origin
 
-from dsa_contracts.dims import Dim, KvLoraRank, QkRopeHeadDim
-from dsa_contracts.errors import PlanError
-from dsa_contracts.formats import KV_FORMATS, RowFormat
-from dsa_contracts.states import DType, Global, Packed, Pool, Rotated
-from dsa_contracts.tensors import TensorSpec, mark_text
+from dsa_contracts.core.marks import Dim, DType, mark_text
+from dsa_contracts.core.tensors import TensorSpec
+from dsa_contracts.dsa.codes import PlanError
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim
+from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat
+from dsa_contracts.dsa.states import Global, Packed, Pool, Rotated
 
 if TYPE_CHECKING:
     from dsa_cp.planner.moves import Held, Move, State

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from dsa_contracts.capabilities import Capability
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.planner.backends import Capability
 from dsa_cp.planner.choice import Cost, candidates, choose, cost_of, misfit_with_early_gather
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan, Rejected, plan_facts

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
+from typing import get_args, get_origin
 
 from dsa_contracts import CpBatch, StageContract, TensorSpec
-from dsa_contracts.brands import unify
-from dsa_contracts.dims import NnzLocal
-from dsa_contracts.formats import KV_FORMATS, RowFormat
-from dsa_contracts.states import Contiguous, PackedRowStride
-from dsa_contracts.tensors import spec_of
-from dsa_cp.inputs import LayerInputs
+from dsa_contracts.core.marks import Contiguous
+from dsa_contracts.core.matching import Bound, clash_of, concrete, unify_parameters
+from dsa_contracts.core.tensors import spec_of
+from dsa_contracts.dsa.dims import NnzLocal
+from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat
+from dsa_contracts.dsa.states import PackedRowStride
+from dsa_cp.layer.inputs import LayerInputs
 from dsa_cp.planner.catalogue import named_source, stage_contracts
-from dsa_cp.planner.fitting import Bound, arguments_of, clash_of, concrete
 
 STRIDES = (PackedRowStride, Contiguous)
 """What a stage that leaves strides to its consumer may be asked for: views first."""
@@ -144,7 +145,7 @@ def source_spec(source: str, layout: type) -> TensorSpec:
 
 def _stride_choices(contract: StageContract, bound: Bound) -> Iterator[Bound]:
     """Yield bindings for a variable that a parameter like `strides: type[C]` sets; one empty binding where there is none."""
-    free = [getattr(arg, "__name__", "") for param in contract.params for arg in arguments_of(param.hint, type)]
+    free = [getattr(arg, "__name__", "") for param in contract.params for arg in _arguments_of(param.hint, type)]
     open_names = [name for name in free if name and name not in bound and name in _result_strides(contract)]
     if not open_names:
         yield {}
@@ -161,16 +162,21 @@ def _result_strides(contract: StageContract) -> set[str]:
 def _bind_formats(contract: StageContract, bound: Bound) -> bool:
     """Bind what the row formats of a call stand for; False where no format of KV rows is of that kind."""
     for param in contract.params:
-        patterns = arguments_of(param.hint, RowFormat)
-        if patterns and not any(_bind_format(patterns, make(512, 64), bound) for make in KV_FORMATS.values()):
+        is_format = param.kind is RowFormat
+        if is_format and not any(_bind_format(param.hint, make(512, 64), bound) for make in KV_FORMATS.values()):
             return False
     return True
 
 
-def _bind_format(patterns: tuple[object, ...], row_format: RowFormat[object, object, object], bound: Bound) -> bool:  # type: ignore[type-var]
+def _arguments_of(hint: object, generic: type) -> tuple[object, ...]:
+    """Return the parameters of a hint that is `generic[...]`, none for any other hint."""
+    return get_args(hint) if get_origin(hint) is generic else ()
+
+
+def _bind_format(hint: object, row_format: RowFormat[object, object, object], bound: Bound) -> bool:  # type: ignore[type-var]
     """Bind the parameters of a row format's annotation to one format's marks; False where they do not fit."""
     trial = dict(bound)
-    fits = all(unify(pattern, mark, trial) for pattern, mark in zip(patterns, row_format.type_marks, strict=True))
+    fits = unify_parameters(hint, row_format.type_marks, trial)
     if fits:
         bound.update(trial)
     return fits

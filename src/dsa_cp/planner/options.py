@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from dsa_contracts import Layout
-from dsa_contracts.capabilities import Phase
-from dsa_contracts.errors import ArgumentError
-from dsa_contracts.formats import KV_FORMATS
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.row_formats import KV_FORMATS
 from dsa_cp.layouts import layout_by_name
+from dsa_cp.planner.backends import Phase
 
 PoolKind = Literal["replicated", "sharded"]
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
-from dsa_contracts.capabilities import CAPABILITIES
-from dsa_contracts.errors import PlanError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.choice import Candidate, cost_of, effects, problem_of
 from dsa_cp.planner.decisions import Decision, MetadataNeed, decisions, metadata_needs
 from dsa_cp.planner.options import PlanOptions

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dsa_contracts.capabilities import CAPABILITIES, Capability
-from dsa_contracts.errors import ArgumentError
+from dsa_contracts.core.errors import ArgumentError
+from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import rejected
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import PLAN_VERSION, Plan, plan_facts

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dsa_contracts.capabilities import Capability, Fact, Phase, Rules
-from dsa_contracts.errors import ArgumentError, PlanError
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.codes import PlanError
+from dsa_cp.planner.backends import Capability, Fact, Phase, Rules
 from dsa_cp.planner.options import PlanOptions
 
 

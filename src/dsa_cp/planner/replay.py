@@ -3,11 +3,11 @@
 from typing import get_origin
 
 from dsa_contracts import StageContract, TensorSpec
-from dsa_contracts.errors import PlanError
-from dsa_contracts.states import Global, Local
-from dsa_contracts.tensors import mark_text
+from dsa_contracts.core.marks import mark_text
+from dsa_contracts.core.matching import Bound, clash_of, distance
+from dsa_contracts.dsa.codes import PlanError
+from dsa_contracts.dsa.states import Global, Local
 from dsa_cp.planner.catalogue import contract_named
-from dsa_cp.planner.fitting import Bound, clash_of, distance
 from dsa_cp.planner.keys import key_state
 from dsa_cp.planner.moves import Held, Move, State, all_moves, flowing, moves, source_spec, start
 from dsa_cp.planner.search import Path, can_attend
@@ -72,7 +72,7 @@ def _misfit(contract: StageContract, state: State, layout: type, at: int, stages
                 ("got", f"{held.name}: {held.spec.describe()}, from {held.maker}"),
             ]
             is_early = get_origin(pattern.rows) is Global and get_origin(held.spec.rows) is Local
-            return _error(contract, f"{held.name} {clash.what}", place, facts, clash.code, _GATHER_FIRST if is_early else "")
+            return _error(contract, f"{held.name} {clash.text}", place, facts, clash.code, _GATHER_FIRST if is_early else "")
         taken.append(held)
     return _no_source(contract, layout, bound, place)
 

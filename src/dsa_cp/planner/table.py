@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from dsa_contracts.capabilities import CAPABILITIES
-from dsa_contracts.errors import PlanError
-from dsa_contracts.formats import KV_FORMATS
+from dsa_contracts.dsa.codes import PlanError
+from dsa_contracts.dsa.row_formats import KV_FORMATS
+from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.compare import KINDS, Comparison, compare, plan_or_error
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan

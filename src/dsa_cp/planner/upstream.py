@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dsa_contracts.capabilities import CAPABILITIES, Capability
+from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.options import PlanOptions
 
 FUSING_BACKENDS = frozenset({"trtllm"})

@@ -2,10 +2,11 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import Comm, CpBatch, Ten, brand, stage
-from dsa_contracts.dims import NnzGathered, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import U8, Contiguous, Global, Local, Packed, RankMajor, UnitLast
-from dsa_contracts.typevars import ND, RD, F, L, N, P
+from dsa_contracts.core.marks import U8, Contiguous, UnitLast
+from dsa_contracts.dsa.dims import NnzGathered, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Local, Packed, RankMajor
+from dsa_contracts.dsa.typevars import ND, RD, F, L, N, P
 
 
 @stage(contracts.all_gather_kv)

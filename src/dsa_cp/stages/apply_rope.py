@@ -4,9 +4,10 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.dims import CosSinWidth, MaxPosition
-from dsa_contracts.states import BF16, F32, I64, Contiguous, Plain, Raw, Rotated, Table, UnitLast
-from dsa_contracts.typevars import Ds, L, M, R
+from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition
+from dsa_contracts.dsa.states import Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import Ds, L, M, R
 from dsa_cp.numerics.rotation import rotate
 
 

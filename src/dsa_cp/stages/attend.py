@@ -5,7 +5,8 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, declare, stage
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import F32, I32, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
     IndexTopk,
     KvLoraRank,
     MaxPages,
@@ -17,22 +18,9 @@ from dsa_contracts.dims import (
     QkHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import (
-    F32,
-    I32,
-    U8,
-    Contiguous,
-    Local,
-    Packed,
-    PackedRowStride,
-    PerRequest,
-    Plain,
-    Pool,
-    Rotated,
-    UnitLast,
-)
-from dsa_contracts.typevars import AD, ND, QD, RD, F, L, N
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Local, Packed, PackedRowStride, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 from dsa_cp.numerics.grouped_scales import dequantize_groups
 from dsa_cp.numerics.paged_keys import row_blocks, slots_of_request
 from dsa_cp.stages.split_kv import part_of, split_kv

@@ -2,10 +2,11 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import Comm, CpBatch, Ten, stage, unchecked_function
-from dsa_contracts.dims import NnzGathered, NumPages, PageSize, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import I64, U8, Contiguous, Global, Local, Packed, Plain, Pool, RankMajor, Rotated, UnitLast
-from dsa_contracts.typevars import ND, RD, F, L, N
+from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, L, N
 from dsa_cp.stages.all_gather_kv import all_gather_kv
 from dsa_cp.stages.write_kv import write_kv
 

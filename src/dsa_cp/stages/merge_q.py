@@ -4,9 +4,10 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
-from dsa_contracts.states import BF16, Contiguous, Local, Plain, Rotated, UnitLast
-from dsa_contracts.typevars import L, N
+from dsa_contracts.core.marks import BF16, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
+from dsa_contracts.dsa.states import Local, Rotated
+from dsa_contracts.dsa.typevars import L, N
 
 
 @stage(contracts.merge_q)

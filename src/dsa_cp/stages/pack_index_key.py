@@ -4,10 +4,11 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import IndexHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import BF16, U8, Contiguous, Packed, Rotated, UnitLast
-from dsa_contracts.typevars import ND, RD, F, L, M, R
+from dsa_contracts.core.marks import BF16, U8, Contiguous, UnitLast
+from dsa_contracts.dsa.dims import IndexHeadDim, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Packed, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, L, M, R
 from dsa_cp.numerics.grouped_scales import quantize_groups
 
 

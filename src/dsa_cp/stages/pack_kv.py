@@ -4,10 +4,11 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import BF16, U8, Bf16Row, Contiguous, Packed, Plain, UnitLast
-from dsa_contracts.typevars import L, M, P, R
+from dsa_contracts.core.marks import BF16, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Bf16Row, Packed
+from dsa_contracts.dsa.typevars import L, M, P, R
 
 
 @stage(contracts.pack_kv)

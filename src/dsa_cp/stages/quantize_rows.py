@@ -4,10 +4,11 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import SCALE_GROUP, RowFormat
-from dsa_contracts.states import BF16, E4M3, U8, Contiguous, Fp8Row656, Packed, Plain, Rotated, UnitLast
-from dsa_contracts.typevars import L, M, R
+from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.row_formats import SCALE_GROUP, RowFormat
+from dsa_contracts.dsa.states import Fp8Row656, Packed, Rotated
+from dsa_contracts.dsa.typevars import L, M, R
 from dsa_cp.numerics.grouped_scales import quantize_groups
 
 

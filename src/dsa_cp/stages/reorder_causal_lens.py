@@ -2,9 +2,10 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import Nnz
-from dsa_contracts.states import I32, I64, Contiguous, Global, Local, Plain, Sequence
-from dsa_contracts.typevars import L, N
+from dsa_contracts.core.marks import I32, I64, Contiguous, Plain
+from dsa_contracts.dsa.dims import Nnz
+from dsa_contracts.dsa.states import Global, Local, Sequence
+from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.numerics.rows import take_rows
 
 

@@ -2,9 +2,10 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import Nnz, NnzGathered, RowBytes
-from dsa_contracts.states import U8, Contiguous, Global, RankMajor, Sequence
-from dsa_contracts.typevars import L, S
+from dsa_contracts.core.marks import U8, Contiguous
+from dsa_contracts.dsa.dims import Nnz, NnzGathered, RowBytes
+from dsa_contracts.dsa.states import Global, RankMajor, Sequence
+from dsa_contracts.dsa.typevars import L, S
 
 
 @stage(contracts.restore_order)

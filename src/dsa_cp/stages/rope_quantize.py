@@ -4,24 +4,10 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
-from dsa_contracts.states import (
-    BF16,
-    E4M3,
-    F32,
-    I64,
-    U8,
-    Contiguous,
-    Fp8Row,
-    Local,
-    Packed,
-    Plain,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
-from dsa_contracts.typevars import L, N
+from dsa_contracts.core.marks import BF16, E4M3, F32, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.states import Fp8Row, Local, Packed, Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.numerics.rotation import rotate, to_e4m3
 
 

@@ -2,10 +2,11 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import IndexHeadDim, IndexTopk, MaxPages, NumIndexHeads, NumPages, NumRequests, PageSize, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import BF16, F32, I32, U8, Contiguous, Local, Packed, PerRequest, Plain, Pool, Rotated, UnitLast
-from dsa_contracts.typevars import ND, RD, F, L, N
+from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import IndexHeadDim, IndexTopk, MaxPages, NumIndexHeads, NumPages, NumRequests, PageSize, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, L, N
 from dsa_cp.numerics.best_keys import best_keys
 
 

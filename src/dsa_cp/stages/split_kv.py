@@ -4,10 +4,11 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import KvLoraRank, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import RowFormat, RowPart
-from dsa_contracts.states import U8, Contiguous, Packed, Plain, UnitLast
-from dsa_contracts.typevars import ND, RD, C, F, K, L, P, R
+from dsa_contracts.core.marks import U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat, RowPart
+from dsa_contracts.dsa.states import Packed
+from dsa_contracts.dsa.typevars import ND, RD, C, F, K, L, P, R
 
 
 @stage(contracts.split_kv)

@@ -2,10 +2,11 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, stage
-from dsa_contracts.dims import NumPages, PageSize, RowBytes
-from dsa_contracts.formats import RowFormat
-from dsa_contracts.states import I64, U8, Contiguous, Global, Packed, Plain, Pool, Rotated, UnitLast
-from dsa_contracts.typevars import ND, RD, F, G, L, O
+from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.states import Global, Packed, Pool, Rotated
+from dsa_contracts.dsa.typevars import ND, RD, F, G, L, O
 
 
 @stage(contracts.write_kv)

@@ -4,9 +4,10 @@ import torch
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import Nnz, NnzPadded
-from dsa_contracts.states import I64, Contiguous, Global, Local, Plain, Sequence
-from dsa_contracts.typevars import L
+from dsa_contracts.core.marks import I64, Contiguous, Plain
+from dsa_contracts.dsa.dims import Nnz, NnzPadded
+from dsa_contracts.dsa.states import Global, Local, Sequence
+from dsa_contracts.dsa.typevars import L
 
 
 @stage(contracts.rebuild_positions)  # refused

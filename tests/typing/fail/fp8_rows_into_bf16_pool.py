@@ -1,21 +1,10 @@
 """Rows of one format, written into a pool of another."""
 
 from dsa_contracts import CpBatch, Ten
-from dsa_contracts.dims import NnzGathered, NumPages, PageSize, RowBytes
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    I64,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Fp8Row,
-    Global,
-    Packed,
-    Plain,
-    Pool,
-    RankMajor,
-    Rotated,
-)
+from dsa_contracts.core.marks import I64, U8, Contiguous, Plain
+from dsa_contracts.dsa.dims import NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Global, Packed, Pool, RankMajor, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import write_kv
 

@@ -1,9 +1,10 @@
 """The order of sglang before sgl-project/sglang#29161: K is gathered, then the fused stage gets this rank's positions."""
 
 from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import CosSinWidth, KvLoraRank, MaxPosition, NnzLocal, NumLocalHeads, QkRopeHeadDim
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import BF16, F32, I64, Contiguous, Local, PackedRowStride, Plain, Raw, Table, UnitLast
+from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import CosSinWidth, KvLoraRank, MaxPosition, NnzLocal, NumLocalHeads, QkRopeHeadDim
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Local, PackedRowStride, Raw, Table
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, pack_kv, restore_order, rope_quantize, split_kv
 

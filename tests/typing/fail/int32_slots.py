@@ -1,9 +1,10 @@
 """Slots of 32 bits where a slot index has 64."""
 
 from dsa_contracts import CpBatch, Ten
-from dsa_contracts.dims import Nnz, NumPages, PageSize, RowBytes
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import I32, U8, Contiguous, Fp8Row, Global, Packed, Plain, Pool, Rotated, Sequence
+from dsa_contracts.core.marks import I32, U8, Contiguous, Plain
+from dsa_contracts.dsa.dims import Nnz, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row, Global, Packed, Pool, Rotated, Sequence
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import write_kv
 

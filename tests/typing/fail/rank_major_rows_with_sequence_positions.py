@@ -1,9 +1,10 @@
 """Raw rows as the collective left them, rotated by positions in sequence order: the restore was forgotten."""
 
 from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import CosSinWidth, MaxPosition, NnzLocal, RowBytes
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import F32, U8, Bf16Row, Contiguous, Local, Packed, PackedRowStride, Plain, Raw, Table
+from dsa_contracts.core.marks import F32, U8, Contiguous, Plain
+from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition, NnzLocal, RowBytes
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Local, Packed, PackedRowStride, Raw, Table
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, apply_rope, split_kv
 

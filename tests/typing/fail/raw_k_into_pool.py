@@ -1,24 +1,10 @@
 """Keys are stored rotated; raw ones are packed, gathered and written."""
 
 from dsa_contracts import Comm, CpBatch, Ten
-from dsa_contracts.dims import KvLoraRank, NnzGathered, NnzLocal, NumPages, PageSize, QkRopeHeadDim, RowBytes
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    BF16,
-    I64,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Global,
-    Local,
-    Packed,
-    Plain,
-    Pool,
-    RankMajor,
-    Raw,
-    Rotated,
-    UnitLast,
-)
+from dsa_contracts.core.marks import BF16, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, NnzGathered, NnzLocal, NumPages, PageSize, QkRopeHeadDim, RowBytes
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, Pool, RankMajor, Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, pack_kv, write_kv
 

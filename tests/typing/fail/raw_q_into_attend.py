@@ -1,7 +1,8 @@
 """Queries that nobody rotated."""
 
 from dsa_contracts import CpBatch, Ten
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain
+from dsa_contracts.dsa.dims import (
     IndexTopk,
     MaxPages,
     NnzLocal,
@@ -12,22 +13,8 @@ from dsa_contracts.dims import (
     QkHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    BF16,
-    F32,
-    I32,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Local,
-    Packed,
-    PerRequest,
-    Plain,
-    Pool,
-    Raw,
-    Rotated,
-)
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Local, Packed, PerRequest, Pool, Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
 

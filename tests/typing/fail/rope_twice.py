@@ -1,8 +1,9 @@
 """RoPE of what is rotated already."""
 
 from dsa_contracts import CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import CosSinWidth, MaxPosition, NnzLocal, QkRopeHeadDim
-from dsa_contracts.states import BF16, F32, I64, Contiguous, Local, Plain, Raw, Table, UnitLast
+from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition, NnzLocal, QkRopeHeadDim
+from dsa_contracts.dsa.states import Local, Raw, Table
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import apply_rope
 

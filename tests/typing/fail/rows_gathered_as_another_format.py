@@ -1,9 +1,10 @@
 """656-byte rows under the name of flat fp8: the widths differ, and so do the parts."""
 
 from dsa_contracts import Comm, CpBatch, Ten
-from dsa_contracts.dims import NnzLocal, RowBytes
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import U8, Contiguous, Fp8Row656, Local, Packed, Rotated
+from dsa_contracts.core.marks import U8, Contiguous
+from dsa_contracts.dsa.dims import NnzLocal, RowBytes
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row656, Local, Packed, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv
 

@@ -1,10 +1,11 @@
 """Columns of packed rows, handed to a stage that wants dense rows."""
 
 from dsa_contracts import CpBatch, Ten, contract
-from dsa_contracts.dims import KvLoraRank, NnzLocal, RowBytes
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import E4M3, U8, Contiguous, Fp8Row, Local, Packed, PackedRowStride, Plain, Rotated
-from dsa_contracts.typevars import L, N
+from dsa_contracts.core.marks import E4M3, U8, Contiguous, Plain
+from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal, RowBytes
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row, Local, Packed, PackedRowStride, Rotated
+from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import split_kv
 

@@ -1,9 +1,10 @@
 """The rope part in place of the latent, and the latent in place of the rope part."""
 
 from dsa_contracts import CpBatch, Ten
-from dsa_contracts.dims import KvLoraRank, NnzLocal, QkRopeHeadDim
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import BF16, Local, Plain, Rotated, UnitLast
+from dsa_contracts.core.marks import BF16, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal, QkRopeHeadDim
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Local, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import pack_kv
 

@@ -1,7 +1,8 @@
 """The lengths of the whole batch, in sequence order, for the queries of one rank."""
 
 from dsa_contracts import CpBatch, Ten
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain
+from dsa_contracts.dsa.dims import (
     IndexTopk,
     MaxPages,
     Nnz,
@@ -13,23 +14,8 @@ from dsa_contracts.dims import (
     QkHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    BF16,
-    F32,
-    I32,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Global,
-    Local,
-    Packed,
-    PerRequest,
-    Plain,
-    Pool,
-    Rotated,
-    Sequence,
-)
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, PerRequest, Pool, Rotated, Sequence
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
 

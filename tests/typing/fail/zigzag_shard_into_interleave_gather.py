@@ -1,9 +1,10 @@
 """Rows cut by one layout, gathered as rows of another."""
 
 from dsa_contracts import Comm, CpBatch, Ten
-from dsa_contracts.dims import NnzLocal, RowBytes
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import U8, Contiguous, Fp8Row, Local, Packed, Rotated
+from dsa_contracts.core.marks import U8, Contiguous
+from dsa_contracts.dsa.dims import NnzLocal, RowBytes
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row, Local, Packed, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import all_gather_kv
 

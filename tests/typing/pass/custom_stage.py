@@ -1,22 +1,11 @@
 """A stage of somebody else: its own contract, an implementation under `@stage`, and a call between two of ours."""
 
 from dsa_contracts import CpBatch, Ten, brand, contract, stage
-from dsa_contracts.dims import KvLoraRank, NnzGathered, RowBytes
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import (
-    E4M3,
-    U8,
-    Contiguous,
-    Fp8Row,
-    Global,
-    Packed,
-    PackedRowStride,
-    Plain,
-    RankMajor,
-    Rotated,
-    UnitLast,
-)
-from dsa_contracts.typevars import L, M, R
+from dsa_contracts.core.marks import E4M3, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import KvLoraRank, NnzGathered, RowBytes
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row, Global, Packed, PackedRowStride, RankMajor, Rotated
+from dsa_contracts.dsa.typevars import L, M, R
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import restore_order, split_kv
 

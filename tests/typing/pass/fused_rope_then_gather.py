@@ -1,7 +1,8 @@
 """The order since sgl-project/sglang#29161, on rows with the engine's padding and on rows without."""
 
 from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, E4M3, F32, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
     CosSinWidth,
     KvLoraRank,
     MaxPosition,
@@ -13,27 +14,11 @@ from dsa_contracts.dims import (
     QkRopeHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import fp8_format
-from dsa_contracts.states import (
-    BF16,
-    E4M3,
-    F32,
-    U8,
-    Contiguous,
-    Fp8Row,
-    Global,
-    Local,
-    Packed,
-    Plain,
-    RankMajor,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
-from dsa_contracts.typevars import N
+from dsa_contracts.dsa.row_formats import fp8_format
+from dsa_contracts.dsa.states import Fp8Row, Global, Local, Packed, RankMajor, Raw, Rotated, Table
+from dsa_contracts.dsa.typevars import N
+from dsa_cp.layer.local_batch import LocalBatch, local_batch, padded_local_batch
 from dsa_cp.layouts import Interleave
-from dsa_cp.local_batch import LocalBatch, local_batch, padded_local_batch
 from dsa_cp.stages import all_gather_kv, rope_quantize
 
 Gathered = Ten[Global[RankMajor[Interleave]], Packed[Fp8Row, Rotated], U8, Contiguous, NnzGathered, RowBytes]

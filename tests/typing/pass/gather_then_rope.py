@@ -1,7 +1,8 @@
 """The second legal order: the gather of raw rows, then RoPE with the positions of all ranks, for any layout."""
 
 from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, F32, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
     CosSinWidth,
     KvLoraRank,
     MaxPosition,
@@ -12,27 +13,9 @@ from dsa_contracts.dims import (
     QkRopeHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    BF16,
-    F32,
-    I64,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Global,
-    Local,
-    Packed,
-    PackedRowStride,
-    Plain,
-    Pool,
-    Raw,
-    Rotated,
-    Sequence,
-    Table,
-    UnitLast,
-)
-from dsa_contracts.typevars import L
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, PackedRowStride, Pool, Raw, Rotated, Sequence, Table
+from dsa_contracts.dsa.typevars import L
 from dsa_cp.stages import all_gather_kv, apply_rope, pack_kv, restore_order, split_kv, write_kv
 
 

@@ -1,7 +1,8 @@
 """Rows with the engine's padding from RoPE to attention; the pool holds real rows only."""
 
 from dsa_contracts import CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
     CosSinWidth,
     IndexTopk,
     KvLoraRank,
@@ -15,26 +16,10 @@ from dsa_contracts.dims import (
     QkRopeHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    BF16,
-    F32,
-    I32,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Local,
-    Packed,
-    PerRequest,
-    Plain,
-    Pool,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Local, Packed, PerRequest, Pool, Raw, Rotated, Table
+from dsa_cp.layer.local_batch import padded_local_batch
 from dsa_cp.layouts import VllmZigzag
-from dsa_cp.local_batch import padded_local_batch
 from dsa_cp.stages import apply_rope, attend, merge_q
 
 

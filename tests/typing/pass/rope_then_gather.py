@@ -1,7 +1,8 @@
 """The first legal order: RoPE on this rank's rows with this rank's positions, then the gather."""
 
 from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.dims import (
+from dsa_contracts.core.marks import BF16, F32, I64, U8, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
     CosSinWidth,
     KvLoraRank,
     MaxPosition,
@@ -12,25 +13,8 @@ from dsa_contracts.dims import (
     QkRopeHeadDim,
     RowBytes,
 )
-from dsa_contracts.formats import bf16_format
-from dsa_contracts.states import (
-    BF16,
-    F32,
-    I64,
-    U8,
-    Bf16Row,
-    Contiguous,
-    Global,
-    Local,
-    Packed,
-    Plain,
-    Pool,
-    RankMajor,
-    Raw,
-    Rotated,
-    Table,
-    UnitLast,
-)
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, Pool, RankMajor, Raw, Rotated, Table
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, apply_rope, pack_kv, rebuild_positions, write_kv
 

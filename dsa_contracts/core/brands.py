@@ -1,0 +1,144 @@
+"""Brands: the state that no shape can show, kept on a tensor object between two stages.
+
+In development mode a stage's output carries its rows, state, scope, layer and producer as an attribute.
+The next stage compares them with its contract without reading data. Views and operations drop the attribute: such a
+tensor is unknown, which is counted and not an error.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from torch import Tensor
+
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.marks import mark_text
+from dsa_contracts.core.matching import Bound, substitute
+from dsa_contracts.core.scope import Scope
+from dsa_contracts.core.tensors import TensorSpec
+
+ATTRIBUTE = "_contract_brand"
+"""Where a tensor object keeps its brand's fields: as a plain tuple, which is taken apart in a third of a named one's time."""
+
+T = TypeVar("T", bound=Tensor)
+
+
+_KEYS: dict[tuple[object, object, str], object] = {}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The part of a brand that is the same in every scope. None: not known.
+
+    Attributes:
+        rows: concrete rows mark.
+        state: concrete state mark.
+        variant: what of the scope the rows depend on, see `Scope.variant_of`; empty where they depend on nothing.
+        producer: stage and output, as in `project.hidden`.
+    """
+
+    rows: object
+    state: object
+    variant: str
+    producer: str
+
+    @cached_property
+    def key(self) -> object:
+        """One object for all kinds with the same rows, state and variant, whoever made them; its hash is its identity."""
+        return _KEYS.setdefault((self.rows, self.state, self.variant), object())
+
+
+class Brand(NamedTuple):
+    """A tensor's state: a `Kind`, and the scope and the layer that it was made for.
+
+    Attributes:
+        kind: rows, state, variant and producer.
+        key: `kind.key`.
+        scope_token: the scope's token; None for a tensor that outlives scopes.
+        layer: the layer; None for a tensor that serves every layer of its scope.
+    """
+
+    kind: Kind
+    key: object
+    scope_token: object
+    layer: int | None
+
+    def describe(self) -> str:
+        """Return the brand in one line."""
+        layer = "" if self.layer is None else f", layer {self.layer}"
+        variant = f", {self.kind.variant}" if self.kind.variant else ""
+        rows = "unknown rows" if self.kind.rows is None else mark_text(self.kind.rows)
+        state = "unknown state" if self.kind.state is None else mark_text(self.kind.state)
+        return f"{rows}, {state}{variant}{layer}, from {self.kind.producer}"
+
+
+def brand_of(tensor: Tensor) -> Brand | None:
+    """Return a tensor's brand, None where it has none."""
+    found = getattr(tensor, ATTRIBUTE, None)
+    return None if found is None else Brand(*found)
+
+
+def states_rows(tensor: Tensor) -> bool:
+    """Whether a tensor's brand says which rows it holds; a stage whose inputs do not say cannot say it of its outputs."""
+    found = brand_of(tensor)
+    return found is not None and found.kind.rows is not None
+
+
+def set_brand(tensor: Tensor, brand: Brand | None) -> None:
+    """Put a brand on a tensor object, or take its brand off."""
+    setattr(tensor, ATTRIBUTE, None if brand is None else tuple(brand))
+
+
+def make_brand(kind: Kind, scope_token: object, layer: int | None) -> Brand:
+    """Return the brand of a kind for a scope and a layer."""
+    return Brand(kind, kind.key, scope_token, layer)
+
+
+def brand(tensor: Tensor) -> T:  # type: ignore[type-var]
+    """State, for the type checker, that `tensor` is what the signature of the enclosing stage returns.
+
+    At run time it gives back the same object. The brand itself is put on by the stage's wrapper, after its checks.
+    """
+    return tensor  # type: ignore[return-value]
+
+
+def declare(tensor: Tensor, rows: object, state: object, scope: Scope, producer: str) -> T:  # type: ignore[type-var]
+    """Brand a tensor that no stage made, at the edge where it enters the path.
+
+    Args:
+        tensor: any tensor; the same object is returned, for the type checker as what the context asks for.
+        rows: rows mark; a type variable of the scope's class stands for what the scope has there.
+        state: state mark.
+        scope: the scope, and its layer, that the tensor belongs to.
+        producer: who vouches for it, as it shall stand in messages.
+
+    Raises:
+        ArgumentError: DSA602, a nested tensor, which has no rows that a contract could name.
+    """
+    _refuse_nested(tensor, producer)
+    concrete = substitute(rows, scope.bound_marks)
+    kind = Kind(concrete, substitute(state, scope.bound_marks), scope.variant_of(concrete), producer)
+    set_brand(tensor, make_brand(kind, scope.token, scope.layer))
+    return tensor  # type: ignore[return-value]
+
+
+def _refuse_nested(tensor: Tensor, producer: str) -> None:
+    if tensor.is_nested:
+        raise ArgumentError(f"{producer}: a nested tensor has no rows that a contract could name; give dense rows")
+
+
+def declare_lasting(tensor: Tensor, rows: object, state: object, producer: str, layer: int | None = None) -> T:  # type: ignore[type-var]
+    """Brand a tensor that outlives scopes: a cache of one layer, or a table.
+
+    Raises:
+        ArgumentError: DSA602, a nested tensor.
+    """
+    _refuse_nested(tensor, producer)
+    set_brand(tensor, make_brand(Kind(rows, state, "", producer), None, layer))
+    return tensor  # type: ignore[return-value]
+
+
+def output_kind(spec: TensorSpec, bound: Bound, scope: Scope, producer: str) -> Kind:
+    """Return the kind of an output under the bindings that its call's inputs made."""
+    rows = substitute(spec.rows, bound)
+    return Kind(rows, substitute(spec.state, bound), scope.variant_of(rows), producer)

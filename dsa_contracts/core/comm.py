@@ -1,0 +1,86 @@
+"""What a collective stage needs from a group of ranks: bytes moved, and a way to fail together."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from dsa_contracts.core.errors import ContractError, RankError
+
+
+@runtime_checkable
+class Group(Protocol):
+    """A group of ranks, as one of them sees it: who is in it, and how they fail together.
+
+    Development mode uses `agree` and `fail`: a violation on one rank must not leave the others waiting in a collective. A
+    parameter whose type is this protocol, or one that is derived from it, makes the contract that of a collective stage.
+    """
+
+    @property
+    def size(self) -> int:
+        """Ranks of the group."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+
+    def agree(self, fingerprint: str) -> None:
+        """Return once every rank has come with the same fingerprint.
+
+        Sync: collective, on the host; touches no device.
+
+        Raises:
+            RankError: DSA501 where fingerprints differ, DSA502 where a rank failed or ended, DSA503 where one did not
+                come within five seconds; the same text on every rank, naming every rank's value.
+        """
+
+    def fail(self, reason: str) -> RankError:
+        """Tell all ranks that this one failed, and return the error that they raise."""
+
+    def done(self) -> None:
+        """Tell all ranks that this one makes no further collective; ranks that wait for it raise RankError DSA502."""
+
+
+@runtime_checkable
+class Comm(Group, Protocol):
+    """A group that moves bytes."""
+
+    def all_gather(self, rows: Tensor) -> Tensor:
+        """Gather the same number of rows from every rank.
+
+        Args:
+            rows: uint8 [n, width], contiguous; n and width the same on every rank.
+
+        Returns:
+            uint8 [size * n, width], new memory, rank after rank.
+
+        Sync: collective; every rank must call it, in the same order.
+
+        Raises:
+            RankError: DSA502 where another rank failed or ended, DSA503 where one did not come in time.
+        """
+
+
+@contextmanager
+def guard(comm: Group) -> Iterator[None]:
+    """Run one rank's part of a path so that its failure reaches all ranks.
+
+    Raises:
+        RankError: DSA502, the same text on every rank, from the error that was raised here.
+    """
+    try:
+        yield
+    except RankError:
+        raise
+    except BaseException as error:
+        reason = str(error) if isinstance(error, ContractError) else f"{type(error).__name__}: {error}"
+        raise comm.fail(reason) from error
+    finally:
+        comm.done()
+
+
+def describe_values(headline: str, values: dict[int, str], code: str) -> RankError:
+    """Return a RankError that names every rank's value, in rank order."""
+    facts = [(f"rank {rank}", values[rank]) for rank in sorted(values)]
+    return RankError(headline, code=code, facts=facts)

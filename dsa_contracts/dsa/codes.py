@@ -1,0 +1,47 @@
+"""The codes that the DSA vocabulary adds to those of the core, and the errors of batches, plans and traces."""
+
+from dsa_contracts.core.errors import ContractError, add_codes
+
+DSA_CODES: dict[str, str] = {
+    "DSA110": "the width of a packed row is not the width of its row format",
+    "DSA111": "the cos/sin table does not fit: too few rows for the positions, the wrong width, or other numbers",
+    "DSA112": "a scale is not finite and positive, or is not 1 where nothing is quantised",
+    "DSA113": "the collective group is not the context-parallel group of the batch",
+    "DSA114": "the KV pool, its page size and its page table do not fit together, or are not those of the batch",
+    "DSA115": "a position is not prefix + index of its row",
+    "DSA116": "a slot is out of range, used twice, not that of its row, or does not hold its row after the write",
+    "DSA117": "a per-row length is not position + 1 of its row",
+    "DSA118": "a top-k entry is neither -1 nor below the length of its row, or a list is not full",
+    "DSA119": "row indices, or rows put in order by them, are not those of this rank, layout and batch",
+    "DSA120": "a padding row is not inert",
+    "DSA121": "a row that attends to nothing does not have out 0 and lse -inf",
+    "DSA122": "gathered rows are not in the order of the ranks of the group",
+    "DSA124": "the number of heads or a head dim does not fit the model of the batch",
+    "DSA301": "lengths of a batch do not fit together",
+    "DSA302": "a context-parallel size or rank is not legal",
+    "DSA303": "a layout does not cover the batch: rows lost, doubled, or padded to too few",
+    "DSA304": "metadata that the backend or the batch needs is missing",
+    "DSA401": "no plan fits: a capability is missing",
+    "DSA402": "a plan does not fit the contracts of its stages",
+    "DSA601": "a trace file is not readable as one",
+}
+
+add_codes(DSA_CODES)
+
+
+class BatchError(ContractError):
+    """The facts of a batch do not fit together."""
+
+    default_code = "DSA301"
+
+
+class PlanError(ContractError):
+    """No plan, or not this plan, fits."""
+
+    default_code = "DSA401"
+
+
+class TraceError(ContractError):
+    """A trace file cannot be read."""
+
+    default_code = "DSA601"

@@ -1,0 +1,122 @@
+"""Seeded inputs of a layer: what the projections would hand to the attention path."""
+
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch import Tensor
+
+from dsa_contracts import CpBatch, Ten, brand, declare, declare_lasting
+from dsa_contracts.core.marks import BF16, F32, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.dims import (
+    CosSinWidth,
+    IndexHeadDim,
+    KvLoraRank,
+    MaxPosition,
+    NumIndexHeads,
+    NumLocalHeads,
+    QkRopeHeadDim,
+)
+from dsa_contracts.dsa.states import Local, Raw, Table
+from dsa_contracts.dsa.typevars import L, N
+from dsa_cp.layer.local_batch import LocalBatch
+from dsa_cp.layer.models import ModelDims
+from dsa_cp.numerics.rotation import cos_sin_table
+
+
+@dataclass(frozen=True)
+class LayerInputs(Generic[L, N]):
+    """Rows of one layer on one rank, in local order, before RoPE.
+
+    Attributes:
+        q_nope: absorbed latent queries.
+        q_rope: rope part of the queries.
+        k_nope: KV latent.
+        k_rope: rope part of the key.
+        q_index: indexer queries.
+        k_index: indexer key.
+        head_weights: weight of each indexer head.
+    """
+
+    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank]
+    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim]
+    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank]
+    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim]
+    q_index: Ten[Local[L], Raw, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim]
+    k_index: Ten[Local[L], Raw, BF16, UnitLast, N, IndexHeadDim]
+    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads]
+
+
+@dataclass(frozen=True)
+class GlobalDraw:
+    """One draw for all rows of a batch and layer, in sequence order; ranks take their rows from it.
+
+    Attributes:
+        q: bf16 [nnz, heads, kv_lora_rank + qk_rope_head_dim].
+        latent: bf16 [nnz, kv_lora_rank + qk_rope_head_dim], as a projection leaves it: the parts are column slices.
+        q_index: bf16 [nnz, index heads, index_head_dim].
+        k_index: bf16 [nnz, index_head_dim].
+        head_weights: float32 [nnz, index heads].
+    """
+
+    q: Tensor
+    latent: Tensor
+    q_index: Tensor
+    k_index: Tensor
+    head_weights: Tensor
+
+
+def draw(model: ModelDims, nnz: int, seed: int, batch_index: int, layer: int, device: torch.device) -> GlobalDraw:
+    """Return the draw of one batch and layer; the same arguments give the same values on every rank."""
+    # Drawn where it is used: a host takes seconds for what a GPU does at once. Only devices of one kind draw alike.
+    place = device if device.type == "cuda" else torch.device("cpu")
+    generator = torch.Generator(place).manual_seed((seed * 1_000_003 + batch_index) * 1_009 + layer)
+    width = model.kv_lora_rank + model.qk_rope_head_dim
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(nnz, *shape, generator=generator, device=place)
+
+    return GlobalDraw(
+        normal(model.num_heads, width).bfloat16().to(device),
+        normal(width).bfloat16().to(device),
+        normal(model.num_index_heads, model.index_head_dim).bfloat16().to(device),
+        normal(model.index_head_dim).bfloat16().to(device),
+        normal(model.num_index_heads).to(device),
+    )
+
+
+def shard_inputs(drawn: GlobalDraw, model: ModelDims, local: LocalBatch[L, N], batch: CpBatch[L]) -> LayerInputs[L, N]:
+    """Return this rank's rows of a draw; padding rows hold NaN, so that a use of one shows.
+
+    The parts of q and of the latent are column slices with a row stride, as an engine's projections leave them.
+    """
+    rows = local.rows
+    real = rows >= 0
+
+    def take(values: Tensor) -> Tensor:
+        taken = values[rows.clamp(min=0)]
+        taken[~real] = float("nan")
+        return taken
+
+    def given(values: Tensor, state: object) -> Tensor:
+        return declare(values, Local[L], state, batch, "inputs")
+
+    rank = model.kv_lora_rank
+    q, latent = take(drawn.q), take(drawn.latent)
+    return LayerInputs(
+        q_nope=brand(given(q[..., :rank], Plain)),
+        q_rope=brand(given(q[..., rank:], Raw)),
+        k_nope=brand(given(latent[:, :rank], Plain)),
+        k_rope=brand(given(latent[:, rank:], Raw)),
+        q_index=brand(given(take(drawn.q_index), Raw)),
+        k_index=brand(given(take(drawn.k_index), Raw)),
+        head_weights=brand(given(take(drawn.head_weights), Plain)),
+    )
+
+
+def cos_sin_cache(
+    model: ModelDims, num_positions: int, device: torch.device
+) -> Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]:
+    """Return the model's cos/sin table for positions 0 to num_positions - 1."""
+    table = cos_sin_table(num_positions, model.qk_rope_head_dim, model.rope_theta).to(device)
+    return declare_lasting(table, Table, Plain, f"cos_sin_cache of model {model.name}")

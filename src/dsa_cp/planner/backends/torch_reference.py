@@ -1,0 +1,27 @@
+"""The torch references of this project: they read and take everything that the contracts allow."""
+
+from dsa_cp.planner.backends.record import Capability, Fact, Reading
+
+_STAGE = "dsa_cp.stages.attend"
+
+TORCH_REFERENCE = Capability(
+    name="torch_reference",
+    kernel=_STAGE,
+    reads=(
+        Reading("bf16", ("prefill", "decode"), ("bf16",), "one", _STAGE),
+        Reading("fp8", ("prefill", "decode"), ("bf16", "e4m3"), "layer", _STAGE),
+        Reading("fp8_656", ("prefill", "decode"), ("bf16", "e4m3"), "rows", _STAGE),
+    ),
+    rotates=(),
+    needs=(),
+    halves_strides=Fact("PackedRowStride", "dsa_cp.stages.split_kv"),
+    zero_length_rows=Fact(value=True, source="invariant empty_rows_are_inert of attend"),
+    lse=Fact("returned, -inf for empty rows", "invariant empty_rows_are_inert of attend"),
+    topk_widths=Fact((), _STAGE),
+    block_table_widths=Fact((), _STAGE),
+    page_sizes=Fact((), _STAGE),
+    head_counts=Fact((), _STAGE),
+    devices=Fact((), "torch, CPU included"),
+    layouts=Fact((), _STAGE),
+    context_parallel=Fact(("prefill",), "tests/test_placements.py"),
+)

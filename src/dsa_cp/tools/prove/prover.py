@@ -1,0 +1,129 @@
+"""Goes through obligations: first one request among any others, then batches of so many requests."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from dsa_contracts.dsa.layout import Layout
+from dsa_cp.tools.prove.balance import CHUNKS_ARE_MIRRORED
+from dsa_cp.tools.prove.cut import Cut, Rules
+from dsa_cp.tools.prove.goals import Goals, Obligation
+from dsa_cp.tools.prove.obligations import OBLIGATIONS
+from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
+from dsa_cp.tools.prove.right import RIGHT, loosened
+from dsa_cp.tools.prove.solver import Z3_LOGIC, Unknowns, attempt, smallest
+from dsa_cp.tools.prove.stage_fit import STAGES_FIT
+from dsa_cp.tools.prove.wrong import Variant
+
+
+@dataclass
+class _Attempt:
+    """What has come of some goals so far."""
+
+    goals: int = 0
+    counterexample: Counterexample | None = None
+    is_refuted: bool = False
+    open_goal: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the goals stand together; without any there is nothing proven."""
+        if self.is_refuted:
+            return Outcome.REFUTED
+        return Outcome.PROVEN if self.goals and not self.open_goal else Outcome.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to prove: an obligation of a layout on so many ranks, of the code that runs or of a wrong variant of it."""
+
+    obligation: Obligation
+    layout: Layout
+    cp_size: int
+    variant: Variant | None = None
+
+    @property
+    def rules(self) -> Rules:
+        """The rules in question."""
+        return RIGHT if self.variant is None else self.variant.rules
+
+    def cut(self, unknowns: Unknowns, rules: Rules) -> Cut:
+        """Return a cut of a batch of unknown lengths."""
+        lens = (unknowns.extend, unknowns.prefix, unknowns.padded)
+        return Cut(self.layout, self.cp_size, *lens, unknowns.row_alignment, Z3_LOGIC, rules)
+
+
+def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Variant | None = None) -> list[Question]:
+    """Return every obligation that a layout has, on every group size; of a variant, the one that it breaks."""
+    asked = (*OBLIGATIONS, CHUNKS_ARE_MIRRORED, STAGES_FIT) if variant is None else (variant.obligation,)
+    return [
+        Question(obligation, layout, cp_size, variant)
+        for layout in layouts
+        for obligation in asked
+        if obligation.applies(layout)
+        for cp_size in cp_sizes
+    ]
+
+
+def answer(question: Question, requests: Sequence[int], timeout_s: float) -> Iterator[Result]:
+    """Yield a result for each number of requests, or one for any number where goals about one request are all there are.
+
+    Args:
+        question: what to prove.
+        requests: numbers of requests of a batch.
+        timeout_s: seconds for each result.
+    """
+    obligation, start = question.obligation, monotonic()
+    one = _look(question, obligation.of_request, None, start + timeout_s)
+    is_proven = one.outcome is Outcome.PROVEN
+    if is_proven and not obligation.of_batch:
+        yield _result(question, None, one, start)
+        return
+    for count in requests:
+        goals = obligation.of_batch if is_proven else (*obligation.of_request, *obligation.of_batch)
+        found = _look(question, goals, count, monotonic() + timeout_s)
+        found.goals += one.goals if is_proven else 0
+        yield _result(question, count, found, start)
+        start = monotonic()
+
+
+def _result(question: Question, requests: int | None, found: _Attempt, start: float) -> Result:
+    """Return the result of an attempt that began at `start`."""
+    return Result(
+        question.obligation.name,
+        question.layout.name,
+        question.cp_size,
+        requests,
+        found.outcome,
+        found.goals,
+        monotonic() - start,
+        found.counterexample,
+        found.open_goal,
+    )
+
+
+def _look(question: Question, parts: Sequence[Goals], requests: int | None, deadline: float) -> _Attempt:
+    """Try goals on a batch of so many requests; on None for one request among any others, without counter-examples."""
+    unknowns, found = Unknowns(requests or 1), _Attempt()
+    rules, loosens = question.rules, question.obligation.loosens
+    cut = question.cut(unknowns, rules if requests else loosened(rules, loosens, unknowns.ask))
+    if question.variant is not None:
+        unknowns.legal += question.variant.assumes(cut)
+    for goal in (goal for part in parts for goal in part(cut, unknowns.ask)):
+        if monotonic() >= deadline:
+            found.open_goal = found.open_goal or goal.about
+            return found
+        found.goals += 1
+        if not found.is_refuted:
+            outcome = attempt(goal, unknowns, deadline)
+            found.is_refuted = outcome is Outcome.REFUTED
+            if outcome is Outcome.UNKNOWN:
+                found.open_goal = found.open_goal or goal.about
+        if found.is_refuted:
+            if requests is None:
+                return found
+            best = found.counterexample
+            found.counterexample = smallest(goal, unknowns, deadline, best) or best
+            if found.counterexample is None:
+                found.open_goal = found.open_goal or goal.about
+    return found

@@ -1,0 +1,173 @@
+"""`@contract`: the record of a stage, read off its stub, and the stubs that it refuses."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from dsa_contracts import Comm, CpBatch, Ten, all_contracts, contract, contract_of
+from dsa_contracts import stages as contracts
+from dsa_contracts.core.contract import make_param
+from dsa_contracts.core.errors import ContractDefinitionError
+from dsa_contracts.core.marks import BF16, Contiguous, Plain
+from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal
+from dsa_contracts.dsa.states import Local
+from dsa_contracts.dsa.typevars import L
+from dsa_cp import stages
+from tests.core.toys import TURN, bare_turn, checked_turn, turn
+
+LOCAL: Any = Local
+ANNOTATION: Any = Ten
+ROWS: Any = ANNOTATION[LOCAL[L], Plain, BF16, Contiguous, NnzLocal, KvLoraRank]
+
+
+def definition_error(stub: Callable[..., object], **options: Any) -> str:
+    with pytest.raises(ContractDefinitionError) as error:
+        contract(**options)(stub)
+    return str(error.value).removeprefix("ContractDefinitionError DSA001: ")
+
+
+def without_annotation(x, batch: CpBatch[L]) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def any_tensor(x: Tensor, batch: CpBatch[L]) -> None: ...
+
+
+def keyword_only(*, x: int, batch: CpBatch[L]) -> None: ...
+
+
+def many(*x: int, batch: CpBatch[L]) -> None: ...
+
+
+def unresolved(x: "Missing", batch: CpBatch[L]) -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+
+def returns_nothing(batch: CpBatch[L]) -> None: ...
+
+
+def returns_a_pair(batch: CpBatch[L]) -> tuple[int, int]:
+    raise NotImplementedError
+
+
+ONE_LINE = "\n  try       "
+AT_RUN_TIME = "import the name at run time, and not under TYPE_CHECKING alone"
+
+
+@pytest.mark.parametrize(
+    ("stub", "options", "message"),
+    [
+        (without_annotation, {}, "without_annotation: x has no annotation"),
+        (any_tensor, {}, f"any_tensor: x is any Tensor{ONE_LINE}say which, with Ten"),
+        (keyword_only, {}, "keyword_only: x is keyword-only, not an ordinary parameter"),
+        (many, {}, "many: x is variadic positional, not an ordinary parameter"),
+        (
+            unresolved,
+            {},
+            f"an annotation of unresolved does not resolve: name 'Missing' is not defined{ONE_LINE}{AT_RUN_TIME}",
+        ),
+        (returns_nothing, {"returns": ("y",)}, "returns_nothing returns 0 values, and 1 are named"),
+        (returns_a_pair, {"returns": ("y",)}, "returns_a_pair returns 2 values, and 1 are named"),
+        (returns_a_pair, {}, "returns_a_pair returns 2 values, and 0 are named"),
+    ],
+)
+def test_a_stub_that_is_not_well_formed_is_refused(stub: Callable[..., object], options: Any, message: str) -> None:
+    assert definition_error(stub, **options) == message
+
+
+def test_a_stub_needs_a_batch() -> None:
+    def lonely(x: int) -> None: ...
+
+    assert definition_error(lonely) == "lonely has no parameter `batch`; dims are bound for a batch"
+
+
+def test_stubs_near_those_are_contracts() -> None:
+    assert contract()(returns_nothing) is returns_nothing
+    assert contract(returns=("y", "z"))(returns_a_pair) is returns_a_pair
+    assert [record.name for record in contract_of(returns_a_pair).returns] == ["y", "z"]
+
+
+LATE = """
+from __future__ import annotations
+from typing import TYPE_CHECKING
+from dsa_contracts import CpBatch, contract
+from dsa_contracts.typevars import L
+if TYPE_CHECKING:
+    from dsa_contracts import Ten
+
+@contract()
+def late(x: Ten, batch: CpBatch[L]) -> None: ...
+"""
+
+
+def imported(path: Path, text: str) -> object:
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_name_that_only_the_type_checker_imports_is_an_error_at_import(tmp_path: Path) -> None:
+    with pytest.raises(ContractDefinitionError) as error:
+        imported(tmp_path / "late_module.py", LATE)
+    assert str(error.value) == (
+        "ContractDefinitionError DSA001: an annotation of late does not resolve: name 'Ten' is not defined\n"
+        "  try       import the name at run time, and not under TYPE_CHECKING alone"
+    )
+
+
+def test_late_annotations_of_names_that_exist_at_run_time_are_read(tmp_path: Path) -> None:
+    text = LATE.replace("if TYPE_CHECKING:\n    ", "").replace("x: Ten", "x: int")
+    module: Any = imported(tmp_path / "early_module.py", text)
+    assert contract_of(module.late).names == ("x", "batch")
+
+
+def test_the_record_is_what_the_stub_says() -> None:
+    found = contract_of(turn)
+    assert found.stub is turn
+    assert (found.name, found.names, found.comm_param) == ("turn", ("x", "positions", "scale", "batch"), None)
+    assert found.location == TURN == f"tests/contracts/toys.py:{turn.__code__.co_firstlineno}"
+    assert found.dim_names == {"N", "kv_lora_rank"}
+    assert (found.advice_for("DSA107"), found.advice_for("DSA102")) == ("turn once", "")
+    assert [(record.name, record.spec is not None) for record in (*found.params, *found.returns)] == [
+        ("x", True),
+        ("positions", True),
+        ("scale", False),
+        ("batch", False),
+        ("turned", True),
+    ]
+
+
+def test_an_optional_tensor_keeps_its_spec() -> None:
+    record = make_param("x", ROWS | None)
+    assert record.is_optional
+    assert record.spec is not None
+    assert not make_param("x", ROWS).is_optional
+    assert make_param("x", int | None).spec is None
+    assert make_param("x", ROWS | int | None).spec is None
+
+
+def test_the_contract_of_an_implementation_is_that_of_its_stub_with_and_without_checks() -> None:
+    assert contract_of(checked_turn()) is contract_of(turn)
+    assert contract_of(bare_turn) is contract_of(turn)
+
+
+def test_a_function_that_nothing_binds_has_no_contract() -> None:
+    with pytest.raises(ContractDefinitionError) as error:
+        contract_of(definition_error)
+    assert str(error.value) == ("ContractDefinitionError DSA001: definition_error is not decorated with @contract or @stage")
+
+
+def test_every_stub_of_the_package_is_a_contract_with_an_implementation_of_the_same_name() -> None:
+    assert contracts.__all__ == stages.__all__
+    for name in contracts.__all__:
+        found = contract_of(getattr(contracts, name))
+        assert found in all_contracts()
+        assert found is contract_of(getattr(stages, name))
+        assert found.location.startswith(f"dsa_contracts/stages/{name}.py:")
+        assert (found.comm_param is not None) == any(record.hint is Comm for record in found.params)
