@@ -53,7 +53,9 @@ def add_codes(codes: Mapping[str, str]) -> None:
             raise ContractDefinitionError(f"{code!r} is no code; a code is capital letters and three digits, as in RING101")
         if CODES.get(code, meaning) != meaning:
             raise ContractDefinitionError(f"{code} stands for {CODES[code]!r} already")
-    CODES.update(codes)
+    ordered = sorted((CODES | dict(codes)).items())
+    CODES.clear()
+    CODES.update(ordered)
 
 
 class ContractError(Exception):

@@ -6,7 +6,14 @@ import re
 import pytest
 
 from dsa_contracts import CODES, ContractError
-from dsa_contracts.core.errors import ArgumentError, ContractDefinitionError, RankError, StageInputError, StageOutputError
+from dsa_contracts.core.errors import (
+    ArgumentError,
+    ContractDefinitionError,
+    NotShownError,
+    RankError,
+    StageInputError,
+    StageOutputError,
+)
 from dsa_contracts.dsa.codes import BatchError, PlanError, TraceError
 
 KINDS = {
@@ -17,6 +24,7 @@ KINDS = {
     PlanError: "DSA401",
     RankError: "DSA501",
     TraceError: "DSA601",
+    NotShownError: "DSA602",
     ArgumentError: "DSA602",
 }
 

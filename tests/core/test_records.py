@@ -13,6 +13,7 @@ from dsa_contracts import stages as contracts
 from dsa_contracts.core.contract import make_param
 from dsa_contracts.core.errors import ContractDefinitionError
 from dsa_contracts.core.marks import BF16, Contiguous, Plain
+from dsa_contracts.core.scope import Scope
 from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal
 from dsa_contracts.dsa.states import Local
 from dsa_contracts.dsa.typevars import L
@@ -61,8 +62,7 @@ AT_RUN_TIME = "import the name at run time, and not under TYPE_CHECKING alone"
     [
         (without_annotation, {}, "without_annotation: x has no annotation"),
         (any_tensor, {}, f"any_tensor: x is any Tensor{ONE_LINE}say which, with Ten"),
-        (keyword_only, {}, "keyword_only: x is keyword-only, not an ordinary parameter"),
-        (many, {}, "many: x is variadic positional, not an ordinary parameter"),
+        (many, {}, "many: x is variadic positional, not an ordinary or keyword-only one"),
         (
             unresolved,
             {},
@@ -77,14 +77,18 @@ def test_a_stub_that_is_not_well_formed_is_refused(stub: Callable[..., object], 
     assert definition_error(stub, **options) == message
 
 
-def test_a_stub_needs_a_batch() -> None:
+def test_a_stub_has_at_most_one_scope() -> None:
     def lonely(x: int) -> None: ...
 
-    assert definition_error(lonely) == "lonely has no parameter `batch`; dims are bound for a batch"
+    def torn(batch: CpBatch[L], other: Scope) -> None: ...
+
+    assert contract()(lonely) is lonely
+    assert definition_error(torn) == "torn has several scopes: batch, other; dims are bound for one"
 
 
 def test_stubs_near_those_are_contracts() -> None:
     assert contract()(returns_nothing) is returns_nothing
+    assert contract()(keyword_only) is keyword_only
     assert contract(returns=("y", "z"))(returns_a_pair) is returns_a_pair
     assert [record.name for record in contract_of(returns_a_pair).returns] == ["y", "z"]
 
@@ -93,7 +97,7 @@ LATE = """
 from __future__ import annotations
 from typing import TYPE_CHECKING
 from dsa_contracts import CpBatch, contract
-from dsa_contracts.typevars import L
+from dsa_contracts.dsa.typevars import L
 if TYPE_CHECKING:
     from dsa_contracts import Ten
 
@@ -131,7 +135,7 @@ def test_the_record_is_what_the_stub_says() -> None:
     found = contract_of(turn)
     assert found.stub is turn
     assert (found.name, found.names, found.comm_param) == ("turn", ("x", "positions", "scale", "batch"), None)
-    assert found.location == TURN == f"tests/contracts/toys.py:{turn.__code__.co_firstlineno}"
+    assert found.location == TURN == f"tests/core/toys.py:{turn.__code__.co_firstlineno}"
     assert found.dim_names == {"N", "kv_lora_rank"}
     assert (found.advice_for("DSA107"), found.advice_for("DSA102")) == ("turn once", "")
     assert [(record.name, record.spec is not None) for record in (*found.params, *found.returns)] == [

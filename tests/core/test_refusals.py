@@ -19,7 +19,7 @@ BOUND = (
 ADVICE = {
     "3": "view bytes with .view(dtype); a .to(dtype) changes the values",
     "4": "pass a tensor with those strides, or .contiguous() where a copy is meant",
-    "5": "move the tensor to the batch's device before the stage",
+    "5": "move the tensor to the device of the others before the stage",
 }
 
 

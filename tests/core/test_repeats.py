@@ -30,7 +30,7 @@ def signatures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(f"layer {batch.layer}")
         return call_signature(args, batch, places)
 
-    monkeypatch.setattr(sys.modules["dsa_contracts.core.runtime.stage"], "call_signature", noted)
+    monkeypatch.setattr(sys.modules["dsa_contracts.core.runtime.checker"], "call_signature", noted)
     return made
 
 

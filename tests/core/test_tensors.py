@@ -61,7 +61,7 @@ def test_a_dtype_variable_takes_any_dtype_at_run_time() -> None:
     assert isinstance(torch.zeros(3, dtype=torch.bfloat16), hint)
 
 
-HOW = "\n  try       Ten[Local[L], Rotated, BF16, Contiguous, NnzLocal, KvLoraRank]"
+HOW = "\n  try       Ten[Mine, Plain, BF16, Contiguous, Tokens, HiddenSize]"
 
 
 @pytest.mark.parametrize(

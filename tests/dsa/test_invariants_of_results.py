@@ -75,10 +75,10 @@ class Swapped:
 
     def __init__(self, comm: Any) -> None:
         self.comm = comm
-        self.cp_size, self.cp_rank = comm.size, comm.rank
+        self.size, self.rank = comm.size, comm.rank
 
     def all_gather(self, rows: Tensor) -> Tensor:
-        return torch.cat(self.comm.all_gather(rows).chunk(self.cp_size)[::-1])
+        return torch.cat(self.comm.all_gather(rows).chunk(self.size)[::-1])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.comm, name)

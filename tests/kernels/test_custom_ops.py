@@ -86,7 +86,7 @@ def test_in_production_mode_a_stage_is_the_function_that_compiles() -> None:
 
 def test_kernel_sets_import_no_optional_package() -> None:
     lines = (
-        "import sys, dsa_cp.kernel_sets",
+        "import sys, dsa_cp.layer.kernel_sets",
         "print([name for name in ('triton', 'flashinfer', 'flash_mla') if name in sys.modules])",
     )
     done = subprocess.run(

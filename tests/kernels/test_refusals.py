@@ -34,7 +34,7 @@ def test_flash_mla_refuses_a_cpu() -> None:
         attend_with(flash_mla_stages, attend_case("bf16", 6, 64, 16, "cpu", torch.bfloat16))
     assert str(caught.value) == (
         "PlanError DSA401: flash_mla attend is built for compute capabilities of major 9, 10, not for 0\n"
-        "  try       a kernel set without this limit; `dsa_cp.kernel_sets` lists them"
+        "  try       a kernel set without this limit; `dsa_cp.layer.kernel_sets` lists them"
     )
 
 
@@ -43,7 +43,7 @@ def test_trtllm_gen_refuses_what_is_not_compute_capability_10_0_or_10_3() -> Non
         attend_with(flashinfer_stages, attend_case("bf16", 6, 64, 16, "cpu", torch.bfloat16))
     assert str(caught.value) == (
         "PlanError DSA401: flashinfer trtllm-gen attend is built for compute capability (10, 0), (10, 3), not for cpu\n"
-        "  try       a kernel set without this limit; `dsa_cp.kernel_sets` lists them"
+        "  try       a kernel set without this limit; `dsa_cp.layer.kernel_sets` lists them"
     )
 
 

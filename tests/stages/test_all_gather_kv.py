@@ -151,11 +151,11 @@ class Reversed:
     """A group whose collective gives the last rank's rows first."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank = comm, comm.size, comm.rank
+        self.comm, self.size, self.rank = comm, comm.size, comm.rank
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
 
     def all_gather(self, rows: Tensor) -> Tensor:
-        return torch.cat(self.comm.all_gather(rows).chunk(self.cp_size)[::-1])
+        return torch.cat(self.comm.all_gather(rows).chunk(self.size)[::-1])
 
 
 def test_a_group_in_another_order_is_refused_where_values_are_read() -> None:
@@ -200,7 +200,7 @@ def test_a_fault_on_one_rank_ends_the_wait_of_the_others() -> None:
     with pytest.raises(RankError) as caught:
         run_ranks(2, body)
     assert caught.value.code == "DSA502"
-    assert "StageInputError DSA103: all_gather_kv: kv is torch.float64, not u8" in str(caught.value)
+    assert "StageInputError DSA103: all_gather_kv: kv is float64, not u8" in str(caught.value)
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:

@@ -65,7 +65,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "another device": ("DSA105", lambda tensor, batch: tensor.to("meta")),
     "rows of another layout": (
         "DSA106",
-        lambda tensor, batch: rebranded(tensor, batch, rows=Local[Interleave], layout="other"),
+        lambda tensor, batch: rebranded(tensor, batch, rows=Local[Interleave], variant="other"),
     ),
     "another state": ("DSA107", other_state),
     "another batch": ("DSA108", lambda tensor, batch: rebranded(tensor, batch, token=object())),

@@ -104,11 +104,11 @@ class Reversed:
     """A group whose collective gives the last rank's rows first."""
 
     def __init__(self, comm: Comm) -> None:
-        self.comm, self.cp_size, self.cp_rank = comm, comm.size, comm.rank
+        self.comm, self.size, self.rank = comm, comm.size, comm.rank
         self.agree, self.fail, self.done = comm.agree, comm.fail, comm.done
 
     def all_gather(self, rows: Tensor) -> Tensor:
-        return torch.cat(self.comm.all_gather(rows).chunk(self.cp_size)[::-1])
+        return torch.cat(self.comm.all_gather(rows).chunk(self.size)[::-1])
 
 
 def backwards(args: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_a_fault_on_one_rank_ends_the_wait_of_the_others_and_no_pool_is_written(
     with pytest.raises(RankError) as caught:
         run(made, floats_on_rank_1)
     assert (caught.value.code, caught.value.headline) == ("DSA502", "rank 1 of 2 failed before collective 1")
-    text = f"failed: StageInputError DSA103: {NAME}: kv is torch.float64, not u8"
+    text = f"failed: StageInputError DSA103: {NAME}: kv is float64, not u8"
     assert dict(caught.value.facts)["rank 1"].splitlines()[0] == text
     assert all(torch.equal(pools[rank], valid_args(NAME, made[rank])["pool"]) for rank in (0, 1))
 

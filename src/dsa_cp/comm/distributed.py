@@ -33,7 +33,7 @@ ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 
 
 class DistributedComm(ControlPlane):
-    """A process group as one of its ranks sees it; see `dsa_contracts.comm.Comm`.
+    """A process group as one of its ranks sees it; see `dsa_contracts.core.comm.Comm`.
 
     Args:
         store: the control plane, under a prefix that no other group uses, with `multi_get`; TCPStore has it. A connection

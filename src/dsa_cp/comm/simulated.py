@@ -109,7 +109,7 @@ class SimulatedGroup:
 
 
 class SimulatedComm(ControlPlane):
-    """A simulated group as one of its ranks sees it; see `dsa_contracts.comm.Comm`."""
+    """A simulated group as one of its ranks sees it; see `dsa_contracts.core.comm.Comm`."""
 
     def __init__(self, group: SimulatedGroup, cp_rank: int) -> None:
         self._group = group

@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class SymmetricComm:
-    """A process group over NCCL whose GPUs share memory; see `dsa_contracts.comm.Comm`.
+    """A process group over NCCL whose GPUs share memory; see `dsa_contracts.core.comm.Comm`.
 
     Args:
         inner: the group, one process a GPU of one host; it has the control plane and `all_gather`.

@@ -48,7 +48,7 @@ class RunSpec:
         seed: seed of the inputs.
         in_processes: whether each rank is a process of its own instead of a thread.
         device: where to run: `cpu`, or `cuda`, where rank r of the processes is on GPU r.
-        kernels: name of the kernel set, see `dsa_cp.kernel_sets`.
+        kernels: name of the kernel set, see `dsa_cp.layer.kernel_sets`.
         comm: whether a gather lands in new memory or may go straight into the pools of all ranks. GPUs then reach each
             other's memory; on a CPU the stage that does both gathers and writes.
     """

@@ -35,7 +35,7 @@ class Job:
         num_layers: layers to run.
         seed: seed of the inputs.
         device: where to run.
-        kernels: name of the kernel set, see `dsa_cp.kernel_sets`.
+        kernels: name of the kernel set, see `dsa_cp.layer.kernel_sets`.
         make_local: makes the index tensors of a rank's rows; another function than the default is a breakage.
     """
 

@@ -86,7 +86,7 @@ def default_trace() -> tuple[TraceRequest, ...]:
 
     Source: github.com/kvcache-ai/Mooncake, FAST25-release/traces/conversation_trace.jsonl, Apache-2.0 (data/README.md).
     """
-    with resources.as_file(resources.files("dsa_cp") / "data" / "conversation_head.jsonl") as path:
+    with resources.as_file(resources.files("dsa_cp.demo") / "data" / "conversation_head.jsonl") as path:
         return read_trace(path)
 
 

@@ -40,7 +40,7 @@ def require_one_of(user: str, name: str, got: object, allowed: tuple[object, ...
     if got not in allowed:
         raise PlanError(
             f"{user} is built for {name} {', '.join(map(str, allowed))}, not for {got}",
-            facts=[("try", "a kernel set without this limit; `dsa_cp.kernel_sets` lists them")],
+            facts=[("try", "a kernel set without this limit; `dsa_cp.layer.kernel_sets` lists them")],
         )
 
 

@@ -1,6 +1,6 @@
 """The placements whose gather goes straight into the pools of all ranks: for groups whose ranks reach each other's memory.
 
-Each is the placement of the same name in `dsa_cp.placements`, without `_write`, whose last two stages are one.
+Each is the placement of the same name in `dsa_cp.layer.placements`, without `_write`, whose last two stages are one.
 """
 
 from dsa_contracts import Ten

@@ -85,7 +85,7 @@ def start(layout: type) -> State:
 
 
 _ATTENTION_INPUTS = ("q_nope", "q_rope", "k_nope", "k_rope")
-"""The indexer's rows go the same way into a pool of their own (`dsa_cp.indexer`); there is nothing to choose for them."""
+"""The indexer's rows go the same way into a pool of their own (`dsa_cp.layer.indexer`): nothing is to be chosen there."""
 
 
 def flowing(contract: StageContract) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Backends that a user adds: capability records from JSON or TOML files, beside those of the package, without code.
 
-A file holds a list `backends` of tables with the fields of `dsa_contracts.capabilities.Capability`. A fact is a table of
+A file holds a list `backends` of tables with the fields of `dsa_cp.planner.backends.Capability`. A fact is a table of
 `value` and `source`; a fact that is left out is unknown, and has the value that can do no harm.
 """
 

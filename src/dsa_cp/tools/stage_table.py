@@ -7,7 +7,7 @@ import dsa_contracts.stages as contracts
 from dsa_contracts import CODES, StageContract, contract_of
 from dsa_cp.tools.whole_files import write_text
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def stage_contracts() -> tuple[StageContract, ...]:

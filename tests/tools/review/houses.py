@@ -7,10 +7,11 @@ from dsa_cp.tools.review.rules import check_paths
 STUB = '''"""Contract of `shift`."""
 
 from dsa_contracts import CpBatch, Ten, contract
-from dsa_contracts.dims import KvLoraRank
-from dsa_contracts.invariants import scale_is_positive
-from dsa_contracts.states import BF16, Contiguous, Local, Plain
-from dsa_contracts.typevars import L, N
+from dsa_contracts.dsa.dims import KvLoraRank
+from dsa_contracts.dsa.invariants import scale_is_positive
+from dsa_contracts.core.marks import BF16, Contiguous, Plain
+from dsa_contracts.dsa.states import Local
+from dsa_contracts.dsa.typevars import L, N
 
 
 @contract(returns=("moved",), requires=(scale_is_positive("scale"),))
@@ -29,9 +30,10 @@ STAGE = '''"""Reference of `shift`."""
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dims import KvLoraRank
-from dsa_contracts.states import BF16, Contiguous, Local, Plain
-from dsa_contracts.typevars import L, N
+from dsa_contracts.dsa.dims import KvLoraRank
+from dsa_contracts.core.marks import BF16, Contiguous, Plain
+from dsa_contracts.dsa.states import Local
+from dsa_contracts.dsa.typevars import L, N
 
 
 @stage(contracts.shift)

@@ -112,8 +112,8 @@ def test_annotations_are_not_postponed(tmp_path: Path) -> None:
 
 def test_every_annotation_is_there_and_resolves(tmp_path: Path) -> None:
     checker = (
-        "from dsa_contracts.dims import KvLoraRank\n",
-        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from dsa_contracts.dims import KvLoraRank\n",
+        "from dsa_contracts.dsa.dims import KvLoraRank\n",
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from dsa_contracts.dsa.dims import KvLoraRank\n",
     )
     text = edited(STUB, checker, ("    scale: float,\n", "    scale,\n"), ("batch: CpBatch[L]", "batch: 'Batch[L]'"))
     assert found(tmp_path, text) == [
@@ -152,7 +152,9 @@ def test_another_stage_ties_a_dim_that_a_batch_binds(tmp_path: Path) -> None:
 def test_a_stub_lists_the_codes_of_its_invariants_and_no_others(tmp_path: Path) -> None:
     own = "\n\ndef scale_is_positive(name):\n    return name, 'DSA112'\n"
     text = edited(
-        STUB, ("DSA102 to DSA104, DSA112", "DSA102, DSA199"), ("from dsa_contracts.invariants import scale_is_positive\n", "")
+        STUB,
+        ("DSA102 to DSA104, DSA112", "DSA102, DSA199"),
+        ("from dsa_contracts.dsa.invariants import scale_is_positive\n", ""),
     )
     assert found(tmp_path, text + own) == [
         "10:1 REV015 shift: Raises does not list DSA112, which an invariant of it has",

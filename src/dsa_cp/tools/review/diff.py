@@ -7,6 +7,7 @@ since a type checker compares them exactly.
 
 from collections.abc import Iterator
 
+from dsa_contracts.core import marks
 from dsa_contracts.dsa import states
 from dsa_cp.tools.review.changes import CALLERS, IMPLEMENTATIONS, KERNELS, READERS, Change, breaking_first, replaced
 from dsa_cp.tools.review.facts import ContractFacts, ParamFacts, StageFacts, TensorFacts
@@ -136,9 +137,14 @@ def _by_direction(*, loosened: bool | None, is_return: bool) -> tuple[tuple[str,
 
 def _is_looser(before: str, after: str) -> bool | None:
     """Whether strides admit more than before; None where neither admits the other, or one is not known."""
-    was, now = getattr(states, before, None), getattr(states, after, None)
+    was, now = _strides_named(before), _strides_named(after)
     if not (isinstance(was, type) and isinstance(now, type)):
         return None
     if issubclass(was, now):
         return True
     return False if issubclass(now, was) else None
+
+
+def _strides_named(name: str) -> object:
+    """Return the class of a stride mark by its written name, None for a type variable."""
+    return getattr(states, name, None) or getattr(marks, name, None)

@@ -48,7 +48,7 @@ class ParamFacts(Facts):
 
 
 class InvariantFacts(Facts):
-    """One invariant; see `dsa_contracts.invariants.Invariant`."""
+    """One invariant; see `dsa_contracts.core.invariant.Invariant`."""
 
     name: str
     code: str
@@ -58,7 +58,7 @@ class InvariantFacts(Facts):
 
 
 class StageFacts(Facts):
-    """One stage's contract; see `dsa_contracts.records.StageContract`.
+    """One stage's contract; see `dsa_contracts.core.contract.StageContract`.
 
     `raises` lists the codes of each error class that the stub's docstring names.
     """

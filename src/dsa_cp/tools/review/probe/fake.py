@@ -17,7 +17,7 @@ from dsa_contracts.core.errors import ContractError
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.layout import Layout
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _where(error: BaseException) -> str:
 
 def _is_ours(name: str) -> bool:
     path = Path(name).resolve()
-    return path.is_relative_to(_PACKAGE) and not path.is_relative_to(_PACKAGE / "review")
+    return path.is_relative_to(_PACKAGE) and not path.is_relative_to(_PACKAGE / "tools" / "review")
 
 
 def faked(value: object, mode: FakeTensorMode) -> object:

@@ -16,7 +16,7 @@ _FORMATS = frozenset(row_format.name for row_format in ROW_FORMATS if isinstance
 _BACKEND_WORD = re.compile(r"backend")
 _PLANNED_WORD = re.compile(r"backend|capabilit|(?:^|_)plan(?:$|_)|placement|(?:row|kv|index)_format")
 PATH_FILES = ("path.py", "placements.py", "indexer.py")
-"""The modules that make the path of a layer, in `src/dsa_cp`."""
+"""The modules that make the path of a layer, in `src/dsa_cp/layer`."""
 
 
 def tests_of(tree: ast.AST) -> Iterator[ast.expr]:
@@ -59,7 +59,7 @@ def _has_contract(source: Source) -> bool:
 def path_branches(tree: Tree) -> Iterator[Finding]:
     """Yield branches of the path on what the plan has decided."""
     for name in PATH_FILES:
-        source = tree.at("src", "dsa_cp", name)
+        source = tree.at("src", "dsa_cp", "layer", name)
         for test in tests_of(source.tree) if source is not None else ():
             what = decided_by(test, _PLANNED_WORD, BACKENDS | _FORMATS)
             if source is not None and what is not None:
