@@ -54,7 +54,7 @@ class Switch:
 
 def can_read_values() -> bool:
     """Whether device data may be read now: not while a stream captures a graph, nor while a compiler traces."""
-    is_capturing = torch.backends.cuda.is_built() and torch.cuda.is_current_stream_capturing()
+    is_capturing = torch.version.cuda is not None and torch.cuda.is_current_stream_capturing()
     return not (is_capturing or torch.compiler.is_compiling())
 
 

@@ -103,8 +103,8 @@ def test_ranks_with_indexer_rows_of_different_widths_are_told_so_before_rows_mov
     pools = {}
 
     def narrow_on_rank_1(args: Args) -> Args:
-        pools[args["comm"].cp_rank] = args["pool"], args["index_pool"]
-        if args["comm"].cp_rank == 0:
+        pools[args["comm"].rank] = args["pool"], args["index_pool"]
+        if args["comm"].rank == 0:
             return {}
         kv = packed(args["index_kv"][:, :8].contiguous(), IndexBf16Row, Rotated, args["batch"])
         pool = pool_of(args["index_pool"][..., :8].contiguous(), IndexBf16Row)
@@ -138,8 +138,8 @@ def test_a_fault_on_one_rank_ends_the_wait_of_the_others_and_no_pool_is_written(
     made, pools = batches(), {}
 
     def floats_on_rank_1(args: Args) -> Args:
-        pools[args["comm"].cp_rank] = args["pool"], args["index_pool"]
-        return {name: args[name].double()} if args["comm"].cp_rank else {}
+        pools[args["comm"].rank] = args["pool"], args["index_pool"]
+        return {name: args[name].double()} if args["comm"].rank else {}
 
     with pytest.raises(RankError) as caught:
         run(made, floats_on_rank_1)
@@ -168,7 +168,7 @@ def test_a_rank_that_does_not_come_is_named_and_one_that_comes_late_is_waited_fo
     assert are_equal([(args["pool"], args["index_pool"])], [untouched(batch)])
 
     def late(args: Args) -> Args:
-        time.sleep(0.05 * args["comm"].cp_rank)
+        time.sleep(0.05 * args["comm"].rank)
         return {}
 
     assert len(run(batches(), late)) == 2

@@ -158,7 +158,7 @@ def test_more_pages_of_that_size_and_another_pair_of_formats_of_that_width_are_t
     made = batches()
 
     def more(args: Args) -> Args:
-        return both(lambda pool: torch.cat([pool, pool[: args["comm"].cp_rank]]), args, "pool", "index_pool")
+        return both(lambda pool: torch.cat([pool, pool[: args["comm"].rank]]), args, "pool", "index_pool")
 
     def bf16_keys(args: Args) -> Args:
         pool, rows = args["index_pool"].clone(), args["index_kv"].clone()

@@ -66,7 +66,7 @@ def test_a_pool_may_have_more_pages_of_that_size_than_another_ranks_and_rows_of_
     made = batches()
 
     def more(args: dict[str, Any]) -> dict[str, Any]:
-        rank = args["comm"].cp_rank
+        rank = args["comm"].rank
         return {"pool": pool_of(torch.cat([args["pool"], args["pool"][:rank]]), Bf16Row)}
 
     def fp8(args: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def test_ranks_at_different_layers_and_with_pools_of_different_formats_are_told_
     )
 
     def fp8_on_rank_1(args: dict[str, Any]) -> dict[str, Any]:
-        if args["comm"].cp_rank == 0:
+        if args["comm"].rank == 0:
             return {"row_format": BF16}
         kv = packed(args["kv"][:, :12].contiguous(), Fp8Row, Rotated, args["batch"])
         return {"pool": pool_of(args["pool"][..., :12].contiguous(), Fp8Row), "kv": kv, "row_format": FP8}
@@ -184,8 +184,8 @@ def test_a_fault_on_one_rank_ends_the_wait_of_the_others_and_no_pool_is_written(
     made, pools = batches(), {}
 
     def floats_on_rank_1(args: dict[str, Any]) -> dict[str, Any]:
-        pools[args["comm"].cp_rank] = args["pool"]
-        return {"kv": args["kv"].double()} if args["comm"].cp_rank else {}
+        pools[args["comm"].rank] = args["pool"]
+        return {"kv": args["kv"].double()} if args["comm"].rank else {}
 
     with pytest.raises(RankError) as caught:
         run(made, floats_on_rank_1)
@@ -213,7 +213,7 @@ def test_a_rank_that_does_not_come_is_named_and_one_that_comes_late_is_waited_fo
     assert torch.equal(args["pool"], valid_args(NAME, batch)["pool"])
 
     def late(args: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.05 * args["comm"].cp_rank)
+        time.sleep(0.05 * args["comm"].rank)
         return {}
 
     assert len(run(batches(), late)) == 2
