@@ -30,10 +30,12 @@ class Rows:
         stated: where a tensor of these rows must have a brand in values mode, since no value of it shows which they are:
             `always`, only `in a layer`, or `never`.
         how_stated: what to do where such a tensor has none; empty for the usual advice.
+        is_store: whether such a tensor is one store however its places are grouped, as the slots of a cache into pages.
     """
 
     stated: ClassVar[Literal["always", "in a layer", "never"]] = "never"
     how_stated: ClassVar[str] = ""
+    is_store: ClassVar[bool] = False
 
 
 class State:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, RopeStyle, brand_of, declare, declare_lasting, unchecked
-from dsa_contracts.core.brands import brand, set_brand
+from dsa_contracts.core.brands import brand
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import (
     Bf16Row,
@@ -53,10 +54,8 @@ def test_a_result_without_checks_carries_nothing() -> None:
         assert described(checked_turn()(*args_of(batch_of()))) is None
 
 
-@pytest.mark.parametrize(
-    "change", [lambda x: x[:], lambda x: x.clone(), lambda x: x * 1, lambda x: x.view(3, 2), lambda x: x.detach()]
-)
-def test_views_and_operations_drop_the_brand_and_the_tensor_is_unknown_not_refused(change: Any) -> None:
+@pytest.mark.parametrize("change", [lambda x: x.clone(), lambda x: x * 1])
+def test_operations_drop_the_brand_and_the_tensor_is_unknown_not_refused(change: Any) -> None:
     batch, function = batch_of(), checked_turn()
     changed = change(raw(rows_of(), batch))
     assert described(changed) is None

@@ -1,5 +1,6 @@
 """Tensors and callers that are not what they seem: torch.compile, fake tensors, subclasses."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.core.toys import args_of, batch_of, checked_turn, refusal, rows_of
 def test_checks_step_aside_while_torch_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     batch, function = batch_of(), checked_turn()
     with monkeypatch.context() as patch:
-        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        patch.setattr(sys.modules["dsa_contracts.core.runtime.stage"], "is_compiling", lambda: True)
         assert function(*args_of(batch, x=rows_of(7))).shape == (7, 2)
     assert batch.log.calls == {}
     assert refusal(function, *args_of(batch, x=rows_of(7))).startswith("StageInputError DSA102: turn: x has 7 rows")

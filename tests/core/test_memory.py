@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from dsa_contracts import CpBatch, Mode, Ten, contract, stage
-from dsa_contracts.core.brands import brand_of, make_brand, set_brand
+from dsa_contracts.core.brands import brand_of, make_brand
 from dsa_contracts.core.invariant import Call, Invariant
 from dsa_contracts.core.marks import BF16, Plain, UnitLast
 from dsa_contracts.core.runtime import call_cache as memory_module
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal
 from dsa_contracts.dsa.states import Local, Rotated, Sequence
 from dsa_contracts.dsa.typevars import L

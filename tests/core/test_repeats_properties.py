@@ -115,7 +115,7 @@ def test_a_recognised_call_has_the_signature_of_the_one_it_looks_like(one: Any, 
         return  # a stale brand: equal to nothing, and refused before it could be remembered
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dsa_contracts.core.runtime.guards.HAS_GUARDS", HAS_GUARDS and not in_python)
-        is_again = look_of_call(first, batch, PLACES)
+        is_again = look_of_call(first, batch, PLACES, is_watched=False)
     for drawn in (one, two, *(one[:at] + two[at : at + 1] + one[at + 1 :] for at in range(7))):
         call, other = call_of(drawn)
         if other.signature is batch.signature and is_again(call, other):
@@ -127,4 +127,4 @@ def test_the_same_call_with_other_tensors_is_recognised(one: Any) -> None:
     first, batch = call_of(one)
     again, _ = call_of(one)
     if signature(first, batch) == signature(again, batch):
-        assert look_of_call(first, batch, PLACES)(again, batch)
+        assert look_of_call(first, batch, PLACES, is_watched=False)(again, batch)

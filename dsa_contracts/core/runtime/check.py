@@ -234,7 +234,7 @@ def check_invariants(
         StageInputError: with the invariant's code. StageOutputError for one that holds after the call.
     """
     chosen = [invariant for invariant in invariants if invariant.reads_data == reads_data]
-    call = Call(contract.name, values, scope)
+    call = Call(contract.name, values, scope, reads_data)
     for invariant in chosen:
         try:
             fault = invariant.check(call)
