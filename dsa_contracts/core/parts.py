@@ -1,5 +1,6 @@
 """`Parts`: several tensors that stand where a contract names one of packed rows; and what is not given to a check at all."""
 
+from dataclasses import replace
 from enum import Enum
 
 import torch
@@ -67,8 +68,7 @@ class Parts:
     def set_brands(self, kind: Kind, scope: Scope) -> None:
         """Brand every part as what rows of this kind are in it."""
         for part, state in zip(self.tensors, self.states(kind.state), strict=True):
-            own = Kind(kind.rows, state, kind.variant, kind.producer)
-            set_brand(part, make_brand(own, scope.token, scope.layer))
+            set_brand(part, make_brand(replace(kind, state=state), scope.token, scope.layer))
 
 
 def _width(part: Tensor) -> int:

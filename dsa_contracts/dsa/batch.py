@@ -149,7 +149,7 @@ class CpBatch(Scope, Generic[L]):
                 facts=[("got", describe_tensor(tensor)), ("where", self.where)],
             )
         rows = substitute(spec.rows, self.bound_marks)
-        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}")
+        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}", is_declared=False)
         own = tensor.view_as(tensor)
         set_brand(own, make_brand(kind, self.token, None))
         object.__setattr__(self, name, own)
