@@ -16,9 +16,7 @@ from dsa_contracts.dsa.aliases import (
     RequestOfRow,
     TopkIndices,
 )
-from dsa_contracts.dsa.dims import (
-    NumSlots,
-)
+from dsa_contracts.dsa.dims import NumSlots
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_contracts.dsa.states import Local, Packed, PackedRowStride, Pool, Rotated
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
