@@ -22,7 +22,7 @@ ATTRIBUTE = "_contract_brand"
 T = TypeVar("T", bound=Tensor)
 
 
-_KEYS: dict[tuple[object, object, str], object] = {}
+_KEYS: dict[tuple[object, object, str, str], object] = {}
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,25 @@ class Kind:
         rows: concrete rows mark.
         state: concrete state mark.
         variant: what of the scope the rows depend on, see `Scope.variant_of`; empty where they depend on nothing.
-        producer: stage and output, as in `project.hidden`.
+        producer: stage and output, as in `project.hidden`; the scope and its tensor, as in `batch.positions`; or free text.
+        is_declared: whether a caller vouches for the tensor, so that the producer is free text. One that a stage returned or
+            a scope holds has a producer that the `sources` of contracts are compared with.
     """
 
     rows: object
     state: object
     variant: str
     producer: str
+    is_declared: bool = True
 
     @cached_property
     def key(self) -> object:
-        """One object for all kinds with the same rows, state and variant, whoever made them; its hash is its identity."""
-        return _KEYS.setdefault((self.rows, self.state, self.variant), object())
+        """One object for all kinds that no contract tells apart; its hash is its identity.
+
+        These are the kinds with the same rows, state and variant; of those that a caller declared, whoever vouches for them.
+        A call that passed is recognised by the keys of its arguments, so that what `sources` name must be part of them.
+        """
+        return _KEYS.setdefault((self.rows, self.state, self.variant, "" if self.is_declared else self.producer), object())
 
 
 class Brand(NamedTuple):
@@ -99,4 +106,4 @@ def brand(tensor: Tensor) -> T:  # type: ignore[type-var]
 def output_kind(spec: TensorSpec, bound: Bound, scope: Scope, producer: str) -> Kind:
     """Return the kind of an output under the bindings that its call's inputs made."""
     rows = substitute(spec.rows, bound)
-    return Kind(rows, substitute(spec.state, bound), scope.variant_of(rows), producer)
+    return Kind(rows, substitute(spec.state, bound), scope.variant_of(rows), producer, is_declared=False)

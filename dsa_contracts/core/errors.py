@@ -19,7 +19,7 @@ CODES: dict[str, str] = {
     "DSA103": "a tensor has another dtype than its contract names",
     "DSA104": "a tensor has strides that its contract does not allow",
     "DSA105": "tensors of one call are on different devices",
-    "DSA106": "a tensor holds other rows, or rows in another order, than its contract names",
+    "DSA106": "a tensor holds other rows, or rows in another order, than its contract names, or comes from elsewhere",
     "DSA107": "a tensor is in another state than its contract names",
     "DSA108": "a tensor was made for another scope or another layer",
     "DSA109": "a tensor has another number of dims than its contract names",

@@ -1,5 +1,6 @@
 """`Parts`: several tensors that stand where a contract names one of packed rows; and what is not given to a check at all."""
 
+from dataclasses import replace
 from enum import Enum
 
 import torch
@@ -71,7 +72,7 @@ class Parts:
 
     def kinds(self, kind: Kind) -> tuple[Kind, ...]:
         """Return the kind of each part of rows of this kind."""
-        return tuple(Kind(kind.rows, state, kind.variant, kind.producer) for state in self.states(kind.state))
+        return tuple(replace(kind, state=state) for state in self.states(kind.state))
 
     def set_brands(self, kind: Kind, scope: Scope) -> None:
         """Brand every part as what rows of this kind are in it."""

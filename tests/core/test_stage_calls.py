@@ -12,7 +12,7 @@ from dsa_contracts.core.errors import ContractDefinitionError
 from dsa_contracts.core.marks import BF16, F32, Contiguous, Plain, UnitLast
 from dsa_contracts.dsa.dims import KvLoraRank
 from dsa_contracts.dsa.row_formats import bf16_format, fp8_format
-from dsa_contracts.dsa.states import Global, Local, Rotated, Sequence
+from dsa_contracts.dsa.states import Global, Local, Positions, Rotated, Sequence
 from dsa_contracts.dsa.typevars import AD, C, L, N
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import pack_kv
@@ -203,7 +203,7 @@ def test_a_row_format_of_another_kind_is_refused_and_one_of_its_kind_is_not() ->
 
 def test_open_dims_are_the_same_in_and_out() -> None:
     batch = batch_of()
-    positions, table = local(batch.positions[batch.local_rows], Plain, batch), torch.zeros(7, 2)
+    positions, table = local(batch.positions[batch.local_rows], Positions, batch), torch.zeros(7, 2)
 
     def turned(shape: tuple[int, ...]) -> Callable[..., Any]:
         def body(x: Any, positions: Any, cos_sin_cache: Any, rope_dim: Any, rope_style: Any, batch: Any) -> Any:

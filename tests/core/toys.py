@@ -12,7 +12,7 @@ from dsa_contracts.core.marks import BF16, I64, Contiguous, Plain, UnitLast
 from dsa_contracts.core.runtime.call_cache import CallCache
 from dsa_contracts.core.runtime.stage import _Checked
 from dsa_contracts.dsa.dims import KvLoraRank, Nnz
-from dsa_contracts.dsa.states import Global, Local, Raw, Rotated, Sequence
+from dsa_contracts.dsa.states import Global, Local, Positions, Raw, Rotated, Sequence
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layouts import Zigzag, build_batches
 
@@ -115,7 +115,7 @@ def global_rows(tensor: Tensor, order: object, state: object, batch: CpBatch[Any
 
 def args_of(batch: CpBatch[Any], **changes: Any) -> tuple[Any, ...]:
     """Legal arguments of `turn` on rank 0, branded, with some of them changed."""
-    positions = local(batch.positions[batch.local_rows], Plain, batch)
+    positions = local(batch.positions[batch.local_rows], Positions, batch)
     args = {"x": raw(rows_of(batch.nnz_local), batch), "positions": positions, "scale": 2.0, "batch": batch}
     return tuple((args | changes).values())
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from dsa_contracts import CpBatch, Mode, checking_values, contract_of, stage
 from dsa_contracts import stages as contracts
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import F32, Plain
+from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa import invariants
 from dsa_contracts.dsa.row_formats import RowFormat, RowPart
-from dsa_contracts.dsa.states import Bf16Row, Raw, Sequence
+from dsa_contracts.dsa.states import Bf16Row, Raw, RowIds, Sequence
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 from tests.core.toys import batch_of, global_rows, local, raw, refusal, rows_of
 
@@ -158,7 +158,7 @@ def test_positions_must_be_those_of_the_rows_that_a_brand_names() -> None:
 
 def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -> None:
     batch = batch_of()
-    flipped = local(batch.local_rows.flip(0), Plain, batch)
+    flipped = local(batch.local_rows.flip(0), RowIds, batch)
 
     def short(causal_lens: Any, rows: Any, batch: Any) -> Any:
         return causal_lens[rows] - 1

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, Layout, checking_values, contract_of
-from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import RowFormat, fp8_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated, TokenSlots
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv, write_kv
@@ -142,7 +141,7 @@ def write(made: tuple[CpBatch[Any], ...], loc: list[int], *, is_branded: bool) -
     def body(comm: Comm) -> Tensor:
         batch, pool = made[comm.rank], pool_of(old_pool(made[0], BF16), Bf16Row)
         slots: Any = torch.tensor(loc)
-        slots = gathered(slots, Plain, batch) if is_branded else slots
+        slots = gathered(slots, TokenSlots, batch) if is_branded else slots
         gather_write_kv(pool, kv_of(batch, BF16), slots, BF16, batch, comm)
         return pool  # type: ignore[no-any-return]
 

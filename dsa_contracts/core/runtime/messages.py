@@ -9,7 +9,7 @@ from dsa_contracts.core.brands import Brand, brand_of
 from dsa_contracts.core.contract import ParamRecord, StageContract
 from dsa_contracts.core.errors import ContractError, StageInputError, StageOutputError
 from dsa_contracts.core.invariant import Invariant
-from dsa_contracts.core.marks import dim_name, dim_text, dtype_text, mark_text
+from dsa_contracts.core.marks import Plain, dim_name, dim_text, dtype_text, mark_text
 from dsa_contracts.core.matching import Bound, dtype_mark_text, rows_clash, state_clash
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import TensorSpec, describe_tensor
@@ -49,7 +49,19 @@ class Diagnosis:
     def brand_error(self, param: ParamRecord, brand: Brand, fault: tuple[str, str]) -> ContractError:
         """Return the error for a brand that does not fit."""
         code, what = fault
-        return self._error(code, f"{param.name} {what}", param, f"its brand: {brand.describe()}", "")
+        because, advice = f"its brand: {brand.describe()}", ""
+        if code == "DSA107" and param.spec is not None and _tells_numbers_apart(param.spec.state):
+            sources = " or ".join(self.contract.sources_of(param.name))
+            own = f"declared as {mark_text(param.spec.state)} where it enters the path, with dsa_contracts.declare"
+            advice = f"pass {sources}; a tensor of your own is {own}" if sources else f"a tensor of your own is {own}"
+        return self._error(code, f"{param.name} {what}", param, because, advice, is_stronger=bool(advice))
+
+    def source_error(self, param: ParamRecord, brand: Brand, sources: tuple[str, ...]) -> ContractError:
+        """Return the error for a tensor of the right rows and state that another stage, or another name, stands for."""
+        wanted = " or ".join(sources)
+        headline = f"{param.name} comes from {brand.kind.producer}, not from {wanted}"
+        advice = f"pass {wanted}; where something else makes the same, say so with dsa_contracts.declare"
+        return self._error("DSA106", headline, param, f"its brand: {brand.describe()}", advice, is_stronger=True)
 
     def unstated_error(self, param: ParamRecord) -> ContractError:
         """Return the error for a tensor whose rows and order nothing states."""
@@ -70,7 +82,10 @@ class Diagnosis:
         ]
         return kind(f"{self.contract.name}: {fault}", code=invariant.code, facts=facts)
 
-    def _error(self, code: str, headline: str, param: ParamRecord, because: str, advice: str) -> ContractError:
+    def _error(
+        self, code: str, headline: str, param: ParamRecord, because: str, advice: str, *, is_stronger: bool = False
+    ) -> ContractError:
+        """Return the error; the contract's advice for the code comes before the given one, unless that is stronger."""
         kind = StageOutputError if self.is_output else StageInputError
         facts = [
             ("expected", self._expected(param)),
@@ -78,7 +93,7 @@ class Diagnosis:
             ("because", because),
             ("where", self.scope.where),
             ("contract", self.contract.location),
-            ("try", self.contract.advice_for(code) or advice),
+            ("try", advice if is_stronger else self.contract.advice_for(code) or advice),
         ]
         return kind(f"{self.contract.name}: {headline}", code=code, facts=facts)
 
@@ -93,6 +108,11 @@ class Diagnosis:
                 if known is not None:
                     bound.append(f"{name}={known.value}, bound by {known.by}")
         return "; ".join([param.spec.describe(), *bound])
+
+
+def _tells_numbers_apart(state: object) -> bool:
+    """Whether a state is one of several for values that no step concerns: marks that say what numbers count or index."""
+    return isinstance(state, type) and issubclass(state, Plain) and state is not Plain
 
 
 def _names(dim: object) -> list[str]:
