@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import RopeStyle, checking_values, contract_of
+from dsa_contracts import RopeStyle, checking_values
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
 from dsa_cp.layer.models import MODELS
@@ -18,6 +18,7 @@ from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.stages import apply_rope, rope_quantize
 from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, table_of
 from tests.stages.calls import call, faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_b24_a_table_shorter_than_the_longest_request_is_refused_on_every_rank(r
                 " over all ranks"
             ),
             f"  where     cp_rank={rank} of 2, zigzag",
-            f"  contract  {contract_of(rope_quantize).location}",
+            contract_and_ran(rope_quantize),
             "  try       build the cos/sin table for prefix + extend of the longest request before the first layer",
         ]
     )
