@@ -19,15 +19,14 @@ FOR_TESTS = frozenset({"pytest", "hypothesis"})
 PATH_WORDS = frozenset(
     """
     attention block_table causal cos cp cpbatch decode deepseek dsa extend flashinfer flashmla fp8 heads indexer
-    interleave kv latent layout layouts lse mla mqa nnz nope nsa page paged pages pe pool pools positions prefill prefix query
+    interleave kv latent lse mla mqa nnz nope nsa page paged pages pe pool pools positions prefill prefix query
     queries request requests rope rotated rotary sglang slot slots softmax topk trtllm vllm zigzag
     """.split()  # noqa: SIM905
 )
-"""Words of the path, as they stand in names, comments and sentences. `batch` is none: every path has batches."""
-OUTSIDE = re.compile(
-    r"DSA\d{3}|DSA\dnn|\"DSA\d?\"|f\"DSA(?=\{)|DSA_CONTRACTS|dsa_contracts(?:\.[a-z_]+)*|__slots__|tensor\.layout"
-)
-"""What may say so: codes, which are stable and published, the variable of the mode, the package's name, what Python and torch call so."""
+"""Words of the path, as they stand in names, comments and sentences. `batch` and
+`layout` are none: every path has batches, and a tensor of torch has a layout."""
+OUTSIDE = re.compile(r"DSA\d{3}|DSA\dnn|\"DSA\d?\"|f\"DSA(?=\{)|DSA_CONTRACTS|dsa_contracts(?:\.[a-z_]+)*|__slots__")
+"""What may say so: codes, which are stable and published, the variable of the mode, the package's name; Python's slots."""
 
 
 def imported(text: str) -> Iterator[str]:
