@@ -11,7 +11,7 @@ from dsa_contracts.core.brands import brand_of
 from dsa_contracts.core.declarations import declare, declare_lasting
 from dsa_contracts.core.marks import Plain, Rows, State
 from dsa_contracts.core.scope import Scope
-from dsa_contracts.core.views import adopt
+from dsa_contracts.core.views import adopt, set_brand
 
 
 class Mine(Rows):
@@ -174,8 +174,6 @@ def test_what_changes_in_place_behind_a_brand_is_not_seen() -> None:
 
 
 def test_a_brand_that_was_taken_off_is_not_taken_over_again() -> None:
-    from dsa_contracts.core.views import set_brand
-
     scope = Scope()
     x: Tensor = declare(rows(), Mine, Done, scope, "test")
     view = x[:]

@@ -3,10 +3,10 @@
 Nothing is wrapped and nothing is called: who watches says what the call was given, by the names of the contract, and then
 what it returned. What the call does not show is left out, and what reads it is not checked. Results are branded in place.
 
-    watch = observe(contracts.rope_quantize, on_fault="log")
-    seen = watch.before(batch=batch, k_rope=k_rope, positions=positions)
+    watch = observe(contracts.project, on_fault="log")
+    seen = watch.before(batch=batch, hidden=hidden, weights=weights)
     engine_function(...)
-    watch.after(seen, kv=Parts(k_nope, k_rope))
+    watch.after(seen, projected=out)
 """
 
 import logging
@@ -244,7 +244,7 @@ def observe(
         stub: the contract, a function under `@contract`.
         on_fault: what a fault does: it is raised, logged once under `dsa_contracts`, or given once to this function.
         adapt: by argument or return value, what turns the engine's object into what the contract names, as
-            `lambda k: k.squeeze(1)` does for K in three dims. A view keeps the brand of what it shows.
+            `lambda x: x.squeeze(1)` does for rows in three dims. A view keeps the brand of what it shows.
         name: what is watched, for messages: the engine's function.
         mode: the mode; None takes it from `DSA_CONTRACTS`, now. In production mode nothing is looked at.
 
