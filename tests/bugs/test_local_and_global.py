@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from dsa_contracts import checking_values, contract_of
+from dsa_contracts import checking_values
 from dsa_contracts.dsa.states import Fp8Row, KeyCounts, KeyIds, RequestIds, Rotated
 from dsa_cp.layer.local_batch import padded_local_batch
 from dsa_cp.layouts import Interleave
 from dsa_cp.stages import attend
 from tests.stages.branded import TOPK, WIDE, batches, local, pool_of, state_of
 from tests.stages.calls import call, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.mark.parametrize("name", ["topk_indices", "causal_lens", "request_of_row"])
@@ -61,7 +62,7 @@ def test_b06_a_page_table_of_the_requests_on_this_rank_does_not_go_with_lengths_
             ),
             "  got       i32[1, 3] strides (3, 1) cpu",
             "  where     cp_rank=1 of 4, interleave",
-            f"  contract  {contract_of(attend).location}",
+            contract_and_ran(attend),
             "  try       q, topk_indices, causal_lens and request_of_row are this rank's rows, one each; nothing broadcasts",
         ]
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import RopeStyle, checking_values, contract_of
+from dsa_contracts import RopeStyle, checking_values
 from dsa_contracts.dsa.states import Bf16Row, KeyCounts, KeyIds, Packed, Raw, Rotated, TokenSlots
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layouts import Interleave, Zigzag
@@ -17,6 +17,7 @@ from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.stages import apply_rope, rope_quantize
 from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, state_of, table_of
 from tests.stages.calls import call, faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_b24_a_table_shorter_than_the_longest_request_is_refused_on_every_rank(r
                 " over all ranks"
             ),
             f"  where     cp_rank={rank} of 2, zigzag",
-            f"  contract  {contract_of(rope_quantize).location}",
+            contract_and_ran(rope_quantize),
             "  try       build the cos/sin table for prefix + extend of the longest request before the first layer",
         ]
     )

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Layout, RopeStyle, checking_values, contract_of
+from dsa_contracts import CpBatch, Layout, RopeStyle, checking_values
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.states import Bf16Row, KeyCounts, Packed, Positions, Raw, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens, restore_order, rope_quantize
 from tests.stages.branded import RANK, ROPE, batches, gathered, in_sequence, local, normal
 from tests.stages.calls import call, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 RIGHT = {
     "zigzag": ([0, 1, 4, 5, 6, 7, 2, 3], [[1, 2, 7, 8], [3, 4, 5, 6]]),
@@ -35,7 +36,7 @@ def test_b01_k_that_was_gathered_before_rope_is_refused_by_its_row_count() -> No
             "  got       bf16[8, 8] strides (8, 1) cpu",
             "  because   its brand: Global[Sequence], Plain, from test",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(rope_quantize).location}",
+            contract_and_ran(rope_quantize),
             "  try       gather K after rope_quantize; `dsa-cp plan` shows the placement",
         ]
     )

@@ -15,6 +15,7 @@ from dsa_contracts.dsa.row_formats import RowFormat, RowPart
 from dsa_contracts.dsa.states import Bf16Row, Raw, RowIds, Sequence
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 from tests.core.toys import batch_of, global_rows, local, raw, refusal, rows_of
+from tests.support.messages import contract_and_ran
 
 
 def ints(*values: object) -> Tensor:
@@ -171,13 +172,15 @@ def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -
         after = refusal(wrong, batch.causal_lens, batch.local_rows, batch)
         rebuild_positions(batch.positions, batch.padded_rows, batch)
     contract = contract_of(reorder_causal_lens)
-    facts = f"\n  where     cp_rank=0 of 2, zigzag\n  contract  {contract.location}"
+    facts = "\n  where     cp_rank=0 of 2, zigzag\n"
     assert before == (
         "StageInputError DSA119: reorder_causal_lens: rows[0] is 6, local row 0 of this rank is 0\n"
         f"  expected  rows_are_this_ranks: rows is batch.local_rows or batch.padded_rows{facts}"
+        f"{contract_and_ran(reorder_causal_lens)}\n"
+        "  try       pass batch.local_rows or batch.padded_rows of this rank's view of the batch"
     )
     assert after == (
         "StageOutputError DSA117: reorder_causal_lens: local_causal_lens[0] is 0, for row 0 it is 1\n"
         "  expected  causal_lens_match_rows: local_causal_lens[i] = batch.causal_lens[row of i], 0 for padding"
-        f"{facts}\n  try       {contract.advice_for('DSA117')}"
+        f"{facts}{contract_and_ran(wrong)}\n  try       {contract.advice_for('DSA117')}"
     )

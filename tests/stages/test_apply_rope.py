@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import RopeStyle, checking_values, contract_of
+from dsa_contracts import RopeStyle, checking_values
 from dsa_contracts.dsa.states import Positions, Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table, rotate
@@ -12,6 +12,7 @@ from dsa_cp.stages import apply_rope
 from tests.stages.branded import batches, in_sequence, local, normal, table_for, table_of
 from tests.stages.calls import refused, valid_args
 from tests.stages.e4m3 import bf16, float32
+from tests.support.messages import contract_and_ran
 
 QUARTER_TURNS = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, -1.0, 1.0, 0.0], [-1.0, 0.0, 0.0, -1.0]])
 """Two cosines and two sines a position: exact numbers, so that every product is exact."""
@@ -130,7 +131,7 @@ def test_a_table_that_ends_before_the_last_position_of_the_batch_is_refused() ->
                 " over all ranks"
             ),
             "  where     cp_rank=1 of 2, zigzag",
-            f"  contract  {contract_of(apply_rope).location}",
+            contract_and_ran(apply_rope),
             "  try       build the cos/sin table for prefix + extend of the longest request before the first layer",
         ]
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import checking_values, contract_of
+from dsa_contracts import checking_values
 from dsa_contracts.core import marks as states
 from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import Bf16Row, KeyCounts, KeyIds, RequestIds, Rotated
@@ -16,6 +16,7 @@ from dsa_cp.stages import attend
 from tests.stages.branded import FP8, HEADS, batches, local, normal, num_pages, pool_of, state_of
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.values import random_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_scale_on_rows_or_queries_that_are_not_quantised_is_refused(args: dict
             "StageInputError DSA112: attend: kv_scale is 0.06, and rows of bf16 have no scale of the layer",
             "  expected  scale_is_one_unless_a_layer_has_one: kv_scale: 1 unless rows have one scale a layer (flat fp8)",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(attend).location}",
+            contract_and_ran(attend),
             "  try       a bf16 cache has no scale, whatever the checkpoint carries",
         ]
     )

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Layout, checking_values, contract_of
+from dsa_contracts import CpBatch, Layout, checking_values
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import RowFormat, index_bf16_format, index_fp8_format
 from dsa_contracts.dsa.states import KeyCounts, RequestIds, Rotated
@@ -13,6 +13,7 @@ from dsa_cp.stages import select_topk
 from tests.stages.branded import INDEX, INDEX_DIM, batches, local, normal, num_pages, pool_of
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.values import best_keys, filled_pool, packed_rows, request_values
+from tests.support.messages import contract_and_ran
 
 FORMATS: list[RowFormat[Any, Any, Any]] = [index_bf16_format(INDEX_DIM), index_fp8_format(INDEX_DIM)]
 TENS = index_bf16_format(2)
@@ -185,7 +186,8 @@ def test_lengths_and_requests_of_other_rows_are_refused_where_their_values_are_r
                 "StageInputError DSA117: select_topk: causal_lens[2] is 5, for row 7 it is 1",
                 "  expected  causal_lens_match_rows: causal_lens[i] = batch.causal_lens[row of i], 0 for padding",
                 "  where     cp_rank=0 of 2, zigzag",
-                f"  contract  {contract_of(select_topk).location}",
+                contract_and_ran(select_topk),
+                "  try       pass the lengths that reorder_causal_lens returned for these rows",
             ]
         )
         error = refused("select_topk", args, request_of_row=local(batch.request_of_row[:5].clone(), RequestIds, batch))

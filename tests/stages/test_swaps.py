@@ -12,6 +12,7 @@ from dsa_contracts.dsa.states import Positions
 from dsa_cp.layouts import Zigzag
 from tests.stages.branded import batches, local
 from tests.stages.calls import COLLECTIVE, STAGES, call, refused, valid_args
+from tests.support.messages import contract_and_ran
 from tests.typing.swaps import SWAPS
 
 INDEX = ("positions", "causal_lens", "request_of_row", "local_rows", "padded_rows", "padded_index", "local_request_of_row")
@@ -94,7 +95,7 @@ def test_swapped_lengths_and_requests_say_what_was_given_and_what_to_pass() -> N
         "  got       i32[5] strides (1,) cpu\n"
         "  because   its brand: Local[Zigzag], RequestIds, zigzag, from test\n"
         "  where     cp_rank=0 of 2, zigzag\n"
-        f"  contract  {contract_of(STAGES['attend']).location}\n"
+        f"{contract_and_ran(STAGES['attend'])}\n"
         "  try       pass reorder_causal_lens.local_causal_lens; a tensor of your own is declared as KeyCounts where it"
         " enters the path, with dsa_contracts.declare"
     )

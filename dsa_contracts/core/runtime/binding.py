@@ -6,7 +6,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from dsa_contracts.core.contract import StageContract, shown_place
-from dsa_contracts.core.errors import ContractDefinitionError, StageOutputError
+from dsa_contracts.core.errors import TRIES, ContractDefinitionError, StageOutputError
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import describe_tensor
 
@@ -18,7 +18,13 @@ def same_parameters(contract: StageContract, function: Callable[..., object]) ->
         raise ContractDefinitionError(
             f"{function.__name__} is not an implementation of {contract.name}",
             code="DSA002",
-            facts=[("expected", ", ".join(want)), ("got", ", ".join(got)), ("contract", contract.location)],
+            facts=[
+                ("expected", ", ".join(want)),
+                ("got", ", ".join(got)),
+                ("contract", contract.location),
+                ("ran", place_of(function)),
+                ("try", TRIES["DSA002"]),
+            ],
         )
 
 
@@ -53,7 +59,7 @@ def place_of(function: Callable[..., object]) -> str:
 
 
 def refuse_other_objects(
-    contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], scope: Scope
+    contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], scope: Scope, implementation: str
 ) -> None:
     """Raise StageOutputError where results are too few or too many (DSA201), or one is an argument itself (DSA123)."""
     if len(results) != len(contract.returns):
@@ -64,6 +70,8 @@ def refuse_other_objects(
                 ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
                 ("where", scope.where),
                 ("contract", contract.location),
+                ("ran", implementation),
+                ("try", TRIES["DSA201"]),
             ],
         )
     for name, arg in zip(contract.names, args, strict=True):
@@ -75,6 +83,7 @@ def refuse_other_objects(
                     ("got", describe_tensor(arg)),
                     ("where", scope.where),
                     ("contract", contract.location),
-                    ("try", "return a view of it: a brand is on an object"),
+                    ("ran", implementation),
+                    ("try", TRIES["DSA123"]),
                 ],
             )

@@ -3,14 +3,16 @@
 Both users are thin: `stage` calls the function in between, `observe` is told of a call that somebody else makes.
 """
 
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple, TypeVar, cast
 
 from torch import Tensor
 
 from dsa_contracts.core.brands import make_brand, output_kind, set_brand
 from dsa_contracts.core.comm import Group
 from dsa_contracts.core.contract import StageContract
-from dsa_contracts.core.errors import ContractError, StageInputError
+from dsa_contracts.core.errors import TRIES, ContractError, StageInputError
 from dsa_contracts.core.modes import Mode, Switch, can_read_values
 from dsa_contracts.core.parts import Parts
 from dsa_contracts.core.runtime.binding import refuse_other_objects
@@ -21,6 +23,7 @@ from dsa_contracts.core.runtime.signatures import call_signature, output_signatu
 from dsa_contracts.core.scope import Scope, current_scope
 
 Args = tuple[object, ...]
+Check = TypeVar("Check", bound=Callable[..., object])
 
 
 class Seen(NamedTuple):
@@ -35,6 +38,20 @@ class Seen(NamedTuple):
     found: Remembered
     key: tuple[object, ...] | None = None
     checked: int = 0
+
+
+def _says_what_ran(check: Check) -> Check:
+    """Let the errors of a check name the implementation beside the contract."""
+
+    @wraps(check)
+    def checked(self: "Checker", *args: object, **kwargs: object) -> object:
+        try:
+            return check(self, *args, **kwargs)
+        except ContractError as error:
+            error.add_fact("ran", self.implementation, after="contract")
+            raise
+
+    return cast(Check, checked)
 
 
 class Checker:
@@ -75,7 +92,12 @@ class Checker:
         param = self.contract.params[at]
         raise StageInputError(
             f"{self.contract.name}: {param.name} is {type(scope).__name__}",
-            facts=[("expected", param.kind_text), ("contract", self.contract.location)],
+            facts=[
+                ("expected", param.kind_text),
+                ("contract", self.contract.location),
+                ("ran", self.implementation),
+                ("try", TRIES["DSA101"]),
+            ],
         )
 
     def recognised(self, args: Args, scope: Scope) -> Remembered | None:
@@ -117,7 +139,7 @@ class Checker:
             StageOutputError: DSA123, DSA2nn, and the codes of the contract's invariants.
         """
         results = result if isinstance(result, tuple) else () if result is None and not self.contract.returns else (result,)
-        refuse_other_objects(self.contract, args, results, scope)
+        refuse_other_objects(self.contract, args, results, scope, self.implementation)
         found, checked = call.found, call.checked
         reads_values = call.key is not None and self.reads_values
         seen = output_signature(results)
@@ -148,6 +170,7 @@ class Checker:
         if isinstance(group, Group) and not error.code.startswith("DSA5"):
             raise group.fail(str(error)) from error
 
+    @_says_what_ran
     def _check_arguments(self, args: Args, scope: Scope) -> Remembered:
         """Check all that metadata and brands say of the arguments."""
         contract, passed = self.contract, Passed({}, {})
@@ -161,6 +184,7 @@ class Checker:
         )
         return Remembered(passed, kinds, shared_facts(args) if self.places.comm is not None else "")
 
+    @_says_what_ran
     def _check_values(self, args: Args, scope: Scope) -> int:
         """Check the invariants that read device data before the call."""
         scope.check_itself(self.contract.name, self.contract.location)
@@ -169,6 +193,7 @@ class Checker:
         stated = check_stated(self.contract, values, scope)
         return stated + check_invariants(self.contract, requires, values, scope, reads_data=True, is_output=False)
 
+    @_says_what_ran
     def _check_results(self, args: Args, results: Args, scope: Scope, found: Remembered, *, reads_values: bool) -> Passed:
         """Check return values against the contract under what the arguments have bound; return what they bind."""
         contract = self.contract

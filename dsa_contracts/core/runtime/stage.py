@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from dsa_contracts.core.contract import StageContract, contract_of, register_implementation
-from dsa_contracts.core.errors import ContractError, StageInputError
+from dsa_contracts.core.errors import TRIES, ContractError, StageInputError
 from dsa_contracts.core.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.core.runtime.binding import by_position, place_of, same_parameters
 from dsa_contracts.core.runtime.call_cache import Remembered
@@ -108,7 +108,12 @@ class _Checked:
         except TypeError as error:
             raise StageInputError(
                 f"{self.contract.name}: {error}",
-                facts=[("expected", ", ".join(self.contract.names)), ("contract", self.contract.location)],
+                facts=[
+                    ("expected", ", ".join(self.contract.names)),
+                    ("contract", self.contract.location),
+                    ("ran", self.checker.implementation),
+                    ("try", TRIES["DSA101"]),
+                ],
             ) from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
