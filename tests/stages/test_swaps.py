@@ -15,8 +15,20 @@ from tests.stages.calls import COLLECTIVE, STAGES, call, refused, valid_args
 from tests.support.messages import contract_and_ran
 from tests.typing.swaps import SWAPS
 
-INDEX = ("positions", "causal_lens", "request_of_row", "local_rows", "padded_rows", "padded_index", "local_request_of_row")
-INDEX = (*INDEX, "gathered_rows", "restore_index", "out_cache_loc", "rank_major_loc", "page_table")
+INDEX = (
+    "positions",
+    "causal_lens",
+    "request_of_row",
+    "local_rows",
+    "padded_rows",
+    "padded_index",
+    "local_request_of_row",
+    "gathered_rows",
+    "restore_index",
+    "out_cache_loc",
+    "rank_major_loc",
+    "page_table",
+)
 """The index tensors of a batch."""
 
 
