@@ -43,19 +43,24 @@ class Diagnosis:
     def brand_error(self, param: ParamRecord, brand: Brand, fault: tuple[str, str]) -> ContractError:
         """Return the error for a brand that does not fit."""
         code, what = fault
-        because, advice = f"its brand: {brand.describe()}", ""
-        if code == "DSA107" and param.spec is not None and _tells_numbers_apart(param.spec.state):
-            sources = " or ".join(self.contract.sources_of(param.name))
-            own = f"declared as {mark_text(param.spec.state)} where it enters the path, with dsa_contracts.declare"
-            advice = f"pass {sources}; a tensor of your own is {own}" if sources else f"a tensor of your own is {own}"
-        return self._error(code, f"{param.name} {what}", param, because, advice, is_stronger=bool(advice))
+        because = f"its brand: {brand.describe()}"
+        known = param.spec is not None and code == "DSA107" and self._advice_on_numbers(param.name, param.spec.state)
+        return self._error(code, f"{param.name} {what}", param, because, ahead=known or "")
+
+    def _advice_on_numbers(self, name: str, state: object) -> str:
+        """Return what to do about numbers that count or index something else; an empty text where a state is no such mark."""
+        if not (isinstance(state, type) and issubclass(state, Plain) and state is not Plain):
+            return ""
+        own = f"a tensor of your own is declared as {mark_text(state)} where it enters the path, with dsa_contracts.declare"
+        sources = " or ".join(self.contract.sources_of(name))
+        return f"pass {sources}; {own}" if sources else own
 
     def source_error(self, param: ParamRecord, brand: Brand, sources: tuple[str, ...]) -> ContractError:
-        """Return the error for a tensor of the right rows and state that another stage, or another name, stands for."""
+        """Return the error for a tensor of the right rows and state that another stage made, or that has another name."""
         wanted = " or ".join(sources)
         headline = f"{param.name} comes from {brand.kind.producer}, not from {wanted}"
         advice = f"pass {wanted}; where something else makes the same, say so with dsa_contracts.declare"
-        return self._error("DSA106", headline, param, f"its brand: {brand.describe()}", advice, is_stronger=True)
+        return self._error("DSA106", headline, param, f"its brand: {brand.describe()}", ahead=advice)
 
     def unstated_error(self, param: ParamRecord) -> ContractError:
         """Return the error for a tensor whose rows and order nothing states."""
@@ -76,9 +81,9 @@ class Diagnosis:
         return kind(f"{self.contract.name}: {fault}", code=invariant.code, facts=facts)
 
     def _error(
-        self, code: str, headline: str, param: ParamRecord, because: str, better: str = "", *, is_stronger: bool = False
+        self, code: str, headline: str, param: ParamRecord, because: str, better: str = "", *, ahead: str = ""
     ) -> ContractError:
-        """Return the error; the contract's advice for the code comes before the better one, unless that is stronger."""
+        """Return the error; its advice is `ahead`, which goes before what the contract says of the code, or as `_advice`."""
         kind = StageOutputError if self.is_output else StageInputError
         facts = [
             ("expected", self._expected(param)),
@@ -86,7 +91,7 @@ class Diagnosis:
             ("because", because),
             ("where", self.scope.where),
             ("contract", self.contract.location),
-            ("try", better if is_stronger else self._advice(code, better)),
+            ("try", ahead or self._advice(code, better)),
         ]
         return kind(f"{self.contract.name}: {headline}", code=code, facts=facts)
 
@@ -105,11 +110,6 @@ class Diagnosis:
                 if known is not None:
                     bound.append(f"{name}={known.value}, bound by {known.by}")
         return "; ".join([param.spec.describe(), *bound])
-
-
-def _tells_numbers_apart(state: object) -> bool:
-    """Whether a state is one of several for values that no step concerns: marks that say what numbers count or index."""
-    return isinstance(state, type) and issubclass(state, Plain) and state is not Plain
 
 
 def _names(dim: object) -> list[str]:
