@@ -7,7 +7,7 @@ import typer
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
-from dsa_cp.layouts import layout_by_name
+from dsa_cp.layouts import layout_by_name, layout_choices, layout_examples
 
 if TYPE_CHECKING:
     from dsa_cp.tools.prove.results import Result
@@ -17,7 +17,6 @@ HELP = """Prove, for all lengths and not on samples, that rows come back from th
 slots are right, and that the stages of each placement fit; or print the smallest lengths under which it is false."""
 EXAMPLE = "Example: dsa-cp prove --cp-size 4 --layout zigzag; dsa-cp prove --variant pad_ceil_nnz"
 
-LAYOUTS = ["zigzag", "interleave", "interleave(block=16)", "interleave(block=64)", "vllm_zigzag"]
 CP_SIZES = [2, 3, 4, 8, 16]
 REQUESTS = [1, 2, 3]
 
@@ -25,7 +24,7 @@ REQUESTS = [1, 2, 3]
 def command(
     cp_size: Annotated[list[int] | None, typer.Option(help="Ranks, 2 to 16; default 2 3 4 8 16.")] = None,
     layout: Annotated[
-        list[str] | None, typer.Option(help="zigzag, interleave, interleave(block=64) with any block, vllm_zigzag.")
+        list[str] | None, typer.Option(help=f"{layout_choices()}.")
     ] = None,
     requests: Annotated[list[int] | None, typer.Option(help="Requests of a batch, 1 to 3; default 1 2 3.")] = None,
     variant: Annotated[
@@ -71,7 +70,7 @@ def _numbers(flag: str, given: list[int] | None, default: list[int], low: int, h
 def _layouts(names: list[str], variant: "Variant | None") -> list[Layout]:
     """Return the layouts named, or all; raises ArgumentError DSA602 for one that a variant is not about."""
     if variant is None:
-        return [layout_by_name(name) for name in names or LAYOUTS]
+        return [layout_by_name(name) for name in names or layout_examples()]
     found = [layout_by_name(name) for name in names or variant.layouts]
     known = {type(layout_by_name(name)) for name in variant.layouts}
     for each in found:

@@ -74,6 +74,11 @@ class ChunkedLayout(Layout):
     def bounds(self, length: T, cp_size: int, rank: T | int, half: T | int, ops: Arithmetic[T]) -> tuple[T, T]:
         """Return the first token of one run of a rank, and the token after its last."""
 
+    def chunk_name(self, half: int, request: int) -> str:
+        """Return which chunk of a request a half is, for people."""
+        name = ("head chunk", "tail chunk")[half] if self.chunks_per_rank == 2 else f"chunk {half}"
+        return f"{name} of request {request}"
+
     def replicates(self, length: T, cp_size: int, ops: Arithmetic[T]) -> Any:
         """Return whether every rank holds the whole request: a comparison, or False where it never is so."""
         return False

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from time import monotonic
 
+from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.layout import Layout
+from dsa_cp.layouts import ChunkedLayout, Decodes, symbolic_half
 from dsa_cp.tools.prove.balance import CHUNKS_ARE_MIRRORED
 from dsa_cp.tools.prove.cut import Cut, Rules
-from dsa_cp.tools.prove.goals import Goals, Obligation
+from dsa_cp.tools.prove.goals import Goal, Goals, Obligation
 from dsa_cp.tools.prove.obligations import OBLIGATIONS
 from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
 from dsa_cp.tools.prove.right import RIGHT, loosened
-from dsa_cp.tools.prove.solver import Z3_LOGIC, Unknowns, attempt, smallest
+from dsa_cp.tools.prove.solver import Z3_LOGIC, Unknowns, attempt, smallest, z3
 from dsa_cp.tools.prove.stage_fit import STAGES_FIT
 from dsa_cp.tools.prove.wrong import Variant
 
@@ -50,7 +53,14 @@ class Question:
     def cut(self, unknowns: Unknowns, rules: Rules) -> Cut:
         """Return a cut of a batch of unknown lengths."""
         lens = (unknowns.extend, unknowns.prefix, unknowns.padded)
-        return Cut(self.layout, self.cp_size, *lens, unknowns.row_alignment, Z3_LOGIC, rules)
+        return Cut(self.layout, self.cp_size, *lens, unknowns.row_alignment, Z3_LOGIC, rules, unknowns.decodes)
+
+    def mixes(self, requests: int) -> list[tuple[bool, ...]]:
+        """Return which of so many requests are decodes, in every way that makes other goals."""
+        half = symbolic_half(self.layout)
+        if self.obligation.tells_decodes and isinstance(half, ChunkedLayout) and half.decodes is not Decodes.AS_PREFILLS:
+            return list(product((False, True), repeat=requests))
+        return [(False,) * requests]
 
 
 def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Variant | None = None) -> list[Question]:
@@ -104,15 +114,39 @@ def _result(question: Question, requests: int | None, found: _Attempt, start: fl
 
 def _look(question: Question, parts: Sequence[Goals], requests: int | None, deadline: float) -> _Attempt:
     """Try goals on a batch of so many requests; on None for one request among any others, without counter-examples."""
-    unknowns, found = Unknowns(requests or 1), _Attempt()
-    rules, loosens = question.rules, question.obligation.loosens
-    cut = question.cut(unknowns, rules if requests else loosened(rules, loosens, unknowns.ask))
-    if question.variant is not None:
-        unknowns.legal += question.variant.assumes(cut)
-    for goal in (goal for part in parts for goal in part(cut, unknowns.ask)):
+    found = _Attempt()
+    for decodes in question.mixes(requests or 1):
+        unknowns = Unknowns(requests or 1, decodes)
+        rules, loosens = question.rules, question.obligation.loosens
+        cut = question.cut(unknowns, rules if requests else loosened(rules, loosens, unknowns.ask))
+        if question.variant is not None:
+            unknowns.legal += question.variant.assumes(cut)
+        goals = (goal for part in parts for goal in part(cut, unknowns.ask))
+        if not _try_goals(_on_terms(question.layout, goals), unknowns, deadline, found, is_any=requests is None):
+            break
+    return found
+
+
+def _on_terms(layout: Layout, goals: Iterator[Goal]) -> Iterator[Goal]:
+    """Yield goals; raises ArgumentError DSA602 where a formula of the layout does not take z3 terms."""
+    try:
+        yield from goals
+    except (TypeError, ValueError, z3.Z3Exception) as error:
+        raise ArgumentError(
+            f"a formula of layout {layout.name} does not run on z3 terms, so nothing can be proven of it",
+            facts=[
+                ("because", f"{type(error).__name__}: {error}"),
+                ("try", "use + - * % and what the Arithmetic brings: ops.divide, smaller, larger, choose; no if, //, min or max"),
+            ],
+        ) from error
+
+
+def _try_goals(goals: Iterator[Goal], unknowns: Unknowns, deadline: float, found: _Attempt, *, is_any: bool) -> bool:
+    """Note what comes of goals; return whether to go on: not when time is up, or when a goal about any batch is refuted."""
+    for goal in goals:
         if monotonic() >= deadline:
             found.open_goal = found.open_goal or goal.about
-            return found
+            return False
         found.goals += 1
         if not found.is_refuted:
             outcome = attempt(goal, unknowns, deadline)
@@ -120,10 +154,10 @@ def _look(question: Question, parts: Sequence[Goals], requests: int | None, dead
             if outcome is Outcome.UNKNOWN:
                 found.open_goal = found.open_goal or goal.about
         if found.is_refuted:
-            if requests is None:
-                return found
+            if is_any:
+                return False
             best = found.counterexample
             found.counterexample = smallest(goal, unknowns, deadline, best) or best
             if found.counterexample is None:
                 found.open_goal = found.open_goal or goal.about
-    return found
+    return True

@@ -27,6 +27,7 @@ class Counterexample:
         says: what the formulas say.
         relation: how that must relate to `right`: `=`, `>=` or `<`.
         right: what is right.
+        decodes: whether each request is a decode; empty where none is.
     """
 
     extend_lens: tuple[int, ...]
@@ -39,6 +40,7 @@ class Counterexample:
     says: int | str
     relation: str
     right: int | str
+    decodes: tuple[bool, ...] = ()
 
     @property
     def total(self) -> int:
@@ -63,6 +65,7 @@ class Counterexample:
             "says": self.says,
             "relation": self.relation,
             "right": self.right,
+            "decodes": [request for request, is_decode in enumerate(self.decodes) if is_decode],
         }
 
 
