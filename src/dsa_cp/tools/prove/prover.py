@@ -1,6 +1,6 @@
-"""Goes through obligations: first one request among any others, then batches of so many requests."""
+"""Compares code with formulas, then goes through obligations: first one request among any others, then batches of so many requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from time import monotonic
@@ -8,6 +8,7 @@ from time import monotonic
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import ChunkedLayout, Decodes, symbolic_half
+from dsa_cp.tools.prove.agreement import compare
 from dsa_cp.tools.prove.balance import CHUNKS_ARE_MIRRORED
 from dsa_cp.tools.prove.cut import Cut, Rules
 from dsa_cp.tools.prove.goals import Goal, Goals, Obligation
@@ -56,15 +57,25 @@ class Question:
         return Cut(self.layout, self.cp_size, *lens, unknowns.row_alignment, Z3_LOGIC, rules, unknowns.decodes)
 
     def mixes(self, requests: int) -> list[tuple[bool, ...]]:
-        """Return which of so many requests are decodes, in every way that makes other goals."""
+        """Return which of so many requests are decodes, in every way that makes other goals.
+
+        How many are is what matters: goals do not tell requests of one kind apart, and where decodes stand among
+        prefills changes their slots by a renaming of requests. Decodes come last here, so that slots reorder them.
+        """
         half = symbolic_half(self.layout)
         if self.obligation.tells_decodes and isinstance(half, ChunkedLayout) and half.decodes is not Decodes.AS_PREFILLS:
-            return list(product((False, True), repeat=requests))
+            return [(False,) * (requests - count) + (True,) * count for count in range(requests + 1)]
         return [(False,) * requests]
 
 
 def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Variant | None = None) -> list[Question]:
-    """Return every obligation that a layout has, on every group size; of a variant, the one that it breaks."""
+    """Return every obligation that a layout has, on every group size; of a variant, the one that it breaks.
+
+    Raises:
+        ArgumentError: DSA602, a layout has no formulas.
+    """
+    for layout in layouts:
+        symbolic_half(layout)
     asked = (*OBLIGATIONS, CHUNKS_ARE_MIRRORED, STAGES_FIT) if variant is None else (variant.obligation,)
     return [
         Question(obligation, layout, cp_size, variant)
@@ -73,6 +84,43 @@ def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Varia
         if obligation.applies(layout)
         for cp_size in cp_sizes
     ]
+
+
+def prove(
+    layouts: Sequence[Layout],
+    cp_sizes: Sequence[int],
+    requests: Sequence[int],
+    timeout_s: float,
+    variant: Variant | None = None,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Result]:
+    """Yield that the code of each layout agrees with its formulas, and then what is proven of these; or what is false.
+
+    Of a layout whose code and formulas differ nothing else is looked at: a proof would be about what does not run.
+
+    Args:
+        layouts: what to prove; each has formulas.
+        cp_sizes: group sizes.
+        requests: numbers of requests of a batch.
+        timeout_s: seconds for an obligation of one layout, group size and number of requests.
+        variant: a wrong formula in the place of a right one, of which alone something is asked; code has no such variant.
+        on_step: told how many of how many steps are done.
+
+    Raises:
+        ArgumentError: DSA602, a layout has no formulas, or they do not run on z3 terms.
+    """
+    asked = questions(layouts, cp_sizes, variant)
+    pairs = [] if variant else list(product(layouts, cp_sizes))
+    lied: set[str] = set()
+    for done, (layout, cp_size) in enumerate(pairs):
+        on_step(done, len(pairs) + len(asked))
+        result = compare(layout, cp_size)
+        lied |= {layout.name} if result.outcome is Outcome.REFUTED else set()
+        yield result
+    for done, question in enumerate(asked, start=len(pairs)):
+        on_step(done, len(pairs) + len(asked))
+        if question.layout.name not in lied:
+            yield from answer(question, requests, timeout_s)
 
 
 def answer(question: Question, requests: Sequence[int], timeout_s: float) -> Iterator[Result]:

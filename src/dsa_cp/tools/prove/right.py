@@ -30,9 +30,11 @@ def ordinal(cut: Cut, request: int) -> Term:
 
 
 def first_place(cut: Cut, rank: int, slot: int) -> Term:
-    """Return the rows of the rank's slots before this one."""
-    bounds = [cut.bounds(rank, before) for before in range(slot)]
-    return sum(stop - start for start, stop in bounds)
+    """Return the rows of the rank's slots before this one, summed up as `cumsum` does: each sum is the last and one more."""
+    if slot == 0:
+        return 0
+    start, stop = cut.bounds(rank, slot - 1)
+    return first_place(cut, rank, slot - 1) + (stop - start)
 
 
 def rows(cut: Cut, rank: int) -> Term:
