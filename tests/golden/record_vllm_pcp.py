@@ -3,8 +3,8 @@
     pip download vllm==0.33.0 --no-deps -d wheel && unzip wheel/*.whl vllm/v1/worker/gpu/pcp_manager.py -d unpacked
     python tests/golden/record_vllm_pcp.py unpacked
 
-Only pcp_manager.py is loaded; what it imports from vLLM is stood in for, as none of it takes part in the cut: `_build_batch_layout`,
-`_get_rank_segments` and `_convert_to_gathered_slot_mappings` run as they are.
+Only pcp_manager.py is loaded; what it imports from vLLM is stood in for, as none of it takes part in the cut:
+`_build_batch_layout`, `_get_rank_segments` and `_convert_to_gathered_slot_mappings` run as they are.
 """
 
 import importlib.util
@@ -49,7 +49,14 @@ def stand_in(name: str, **attributes: object) -> None:
 
 def load(root: Path) -> Any:
     """Return the module pcp_manager of the unpacked wheel."""
-    for name in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends", "vllm.v1.worker", "vllm.v1.worker.gpu"):
+    for name in (
+        "vllm",
+        "vllm.v1",
+        "vllm.v1.attention",
+        "vllm.v1.attention.backends",
+        "vllm.v1.worker",
+        "vllm.v1.worker.gpu",
+    ):
         stand_in(name)
     for name in ("vllm.distributed", "vllm.utils"):
         stand_in(name)
@@ -105,7 +112,9 @@ def batches() -> list[tuple[int, list[int], list[int]]]:
         cp_size = draw.randint(2, 8)
         decodes = [request for request in range(draw.randint(1, 6)) if draw.random() < 0.4]
         count = max([*decodes, draw.randint(0, 3)]) + 1
-        found.append((cp_size, [1 if each in decodes else draw.randint(1, draw.choice([4, 40])) for each in range(count)], decodes))
+        found.append(
+            (cp_size, [1 if each in decodes else draw.randint(1, draw.choice([4, 40])) for each in range(count)], decodes)
+        )
     return found
 
 
@@ -117,7 +126,12 @@ def main() -> None:
         for cp_size, extend, decodes in batches()
         for dcp, graph in ((1, 0), (1, 3), (cp_size, 0))
     ]
-    about = {"vllm": VERSION, "torch": torch.__version__, "numpy": np.__version__, "from": "PCPManager, vllm/v1/worker/gpu/pcp_manager.py"}
+    about = {
+        "vllm": VERSION,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "from": "PCPManager, vllm/v1/worker/gpu/pcp_manager.py",
+    }
     target = Path(__file__).with_name("vllm-0.33-pcp.json")
     target.write_text(json.dumps({"about": about, "cases": cases}, separators=(",", ":"), sort_keys=True) + "\n")
 

@@ -23,9 +23,7 @@ REQUESTS = [1, 2, 3]
 
 def command(
     cp_size: Annotated[list[int] | None, typer.Option(help="Ranks, 2 to 16; default 2 3 4 8 16.")] = None,
-    layout: Annotated[
-        list[str] | None, typer.Option(help=f"{layout_choices()}.")
-    ] = None,
+    layout: Annotated[list[str] | None, typer.Option(help=f"{layout_choices()}.")] = None,
     requests: Annotated[list[int] | None, typer.Option(help="Requests of a batch, 1 to 3; default 1 2 3.")] = None,
     variant: Annotated[
         str, typer.Option(help="Try a known wrong formula in the place of the right one; 'list' names them.")
@@ -101,7 +99,9 @@ def _print(results: "list[Result]", layouts: list[Layout], variant: "Variant | N
     print_line(f"{goals:,} goals in {sum(result.seconds for result in results):.1f} s")
     if compared:
         batches = sum(result.goals for result in compared)
-        print_line(f"sampled: {batches:,} batches, on which segments and index tensors were compared with the formulas proven")
+        print_line(
+            f"sampled: {batches:,} batches, on which segments and index tensors were compared with the formulas proven"
+        )
     print_line("lengths: any extend >= 1, any prefix >= 0, any engine padding behind each request, any row_alignment >= 1")
     print_line("requests: 'any' is proven for one request among any others; numbers are batches of so many requests")
     blocks = [layout.name for layout in layouts if layout.name.startswith("interleave")]

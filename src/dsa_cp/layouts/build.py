@@ -59,7 +59,9 @@ def build_batches(
         ArgumentError: DSA602 (layout, row_alignment, page_size, device, plan).
     """
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes)
+    shared = _share(
+        layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes
+    )
     return tuple(shared.batch(rank) for rank in range(cp_size))
 
 
@@ -83,7 +85,9 @@ def build_batch(
     """Return the batch as rank `cp_rank` sees it; arguments and errors are those of `build_batches`."""
     check_group(cp_size, cp_rank)
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes)
+    shared = _share(
+        layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes
+    )
     return shared.batch(cp_rank)
 
 

@@ -220,6 +220,9 @@ def symbolic_half(layout: Layout) -> ChunkedLayout | DealtLayout:
         facts=[
             ("expected", "a ChunkedLayout or a DealtLayout of dsa_cp.layouts, which has its formulas as methods"),
             ("got", f"{type(layout).__name__}, which has segment tables alone"),
-            ("try", "derive it from ChunkedLayout and write slot and bounds, or from DealtLayout and write owner, count, token_at"),
+            (
+                "try",
+                "derive it from ChunkedLayout (write slot, bounds) or from DealtLayout (write owner, count, token_at)",
+            ),
         ],
     )

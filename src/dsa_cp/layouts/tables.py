@@ -33,7 +33,7 @@ def segment_table(request: Tensor, start: Tensor, stop: Tensor, written: Tensor 
 
 
 def decode_flags(decodes: Sequence[bool], num_requests: int) -> list[bool]:
-    """Return whether each request is a decode; raises BatchError DSA301 unless there is one bool a request, or none at all."""
+    """Return whether each request is a decode; raises BatchError DSA301 unless there is one bool a request, or no bool."""
     flags = list(decodes) or [False] * num_requests
     if len(flags) != num_requests:
         raise BatchError(f"decodes has {len(flags)} flags, the batch has {num_requests} requests")

@@ -59,10 +59,9 @@ def compare(layout: Layout, cp_size: int) -> Result:
     for number, sample in enumerate(asked, start=1):
         found = difference(layout, cp_size, sample)
         if found is not None:
-            sample, found = _smallest(layout, cp_size, sample, found)
-            shown = _counterexample(sample, found)
-            seconds = monotonic() - start
-            return Result(NAME, layout.name, cp_size, len(sample.extend), Outcome.REFUTED, number, seconds, shown)
+            shown = _counterexample(*_smallest(layout, cp_size, sample, found))
+            seconds, count = monotonic() - start, len(shown.extend_lens)
+            return Result(NAME, layout.name, cp_size, count, Outcome.REFUTED, number, seconds, shown)
     return Result(NAME, layout.name, cp_size, None, Outcome.MATCHED, len(asked), monotonic() - start)
 
 

@@ -1,4 +1,4 @@
-"""Compares code with formulas, then goes through obligations: first one request among any others, then batches of so many requests."""
+"""Compares code with formulas; then goes through obligations: one request among any others, then so many requests."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -184,7 +184,10 @@ def _on_terms(layout: Layout, goals: Iterator[Goal]) -> Iterator[Goal]:
             f"a formula of layout {layout.name} does not run on z3 terms, so nothing can be proven of it",
             facts=[
                 ("because", f"{type(error).__name__}: {error}"),
-                ("try", "use + - * % and what the Arithmetic brings: ops.divide, smaller, larger, choose; no if, //, min or max"),
+                (
+                    "try",
+                    "use + - * %, and ops.divide, ops.smaller, ops.larger and ops.choose for //, min, max and if",
+                ),
             ],
         ) from error
 

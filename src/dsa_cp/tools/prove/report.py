@@ -12,6 +12,7 @@ HEADERS = ["obligation", "layouts", "cp_size", "requests", "result", "s"]
 
 _RELATIONS = {"=": "", ">=": "at least ", "<": "below "}
 
+
 def table_rows(results: Sequence[Result]) -> list[list[str]]:
     """Return a row for each obligation and outcome; layouts with the same group sizes and requests share a row."""
     by_layout: dict[tuple[str, Outcome, str], list[Result]] = {}

@@ -48,7 +48,9 @@ class Sample:
             if self.decodes[request]:
                 yield replace(self, decodes=_changed(self.decodes, request, False))
 
-    def _with(self, request: int, extend: int | None = None, padding: int | None = None, prefix: int | None = None) -> "Sample":
+    def _with(
+        self, request: int, extend: int | None = None, padding: int | None = None, prefix: int | None = None
+    ) -> "Sample":
         """Return the batch with other lengths of one request."""
         new = self.extend[request] if extend is None else extend
         more = self.padded[request] - self.extend[request] if padding is None else padding
@@ -80,13 +82,18 @@ def samples(cp_size: int, *, tells_decodes: bool) -> list[Sample]:
     """
     draw = random.Random(cp_size)
     found = [_plain((length,)) for length in range(1, 2 * cp_size + 3)]
-    found += [_plain(lens) for lens in (*product(_SHORT, repeat=2), (1, 1, 1), (2, 1, 3), (2 * cp_size + 1, 1), (1, 4 * cp_size))]
+    found += [
+        _plain(lens) for lens in (*product(_SHORT, repeat=2), (1, 1, 1), (2, 1, 3), (2 * cp_size + 1, 1), (1, 4 * cp_size))
+    ]
     found += [replace(each, padded=tuple(length + 2 for length in each.padded)) for each in found[::3]]
     found += [_random(draw, cp_size) for _ in range(_RANDOM)]
     if tells_decodes:
         few = [each for each in found if len(each.extend) < 3 and sum(each.extend) < 8]
         found += [
-            replace(each, decodes=flags) for each in few for flags in product((False, True), repeat=len(each.extend)) if any(flags)
+            replace(each, decodes=flags)
+            for each in few
+            for flags in product((False, True), repeat=len(each.extend))
+            if any(flags)
         ]
         mixed = [_random(draw, cp_size) for _ in range(_RANDOM)]
         found += [replace(each, decodes=tuple(draw.random() < 0.5 for _ in each.extend)) for each in mixed]
