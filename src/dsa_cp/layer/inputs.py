@@ -1,13 +1,15 @@
 """Seeded inputs of a layer: what the projections would hand to the attention path."""
 
-from dataclasses import dataclass
-from typing import Generic
+from dataclasses import dataclass, fields
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Ten, brand, declare, declare_lasting
+from dsa_contracts import CpBatch, Ten, declare, declare_lasting
+from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.marks import BF16, F32, Contiguous, Plain, UnitLast
+from dsa_contracts.core.tensors import spec_of
 from dsa_contracts.dsa.dims import (
     CosSinWidth,
     IndexHeadDim,
@@ -45,6 +47,29 @@ class LayerInputs(Generic[L, N]):
     q_index: Ten[Local[L], Raw, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim]
     k_index: Ten[Local[L], Raw, BF16, UnitLast, N, IndexHeadDim]
     head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads]
+
+
+def declare_inputs(batch: CpBatch[L], producer: str = "projection", /, **rows: Tensor) -> LayerInputs[L, Any]:
+    """Return what projections have made as a layer's inputs: each tensor says which rows it holds; nothing is copied.
+
+    Args:
+        batch: the batch.
+        producer: who made them, for messages.
+        rows: a tensor for each attribute of `LayerInputs`, this rank's rows in local order.
+
+    Raises:
+        ArgumentError: DSA602, a tensor is missing, or there is no attribute of its name.
+    """
+    specs = {item.name: spec_of(item.type) for item in fields(LayerInputs)}
+    wrong = sorted(specs.keys() ^ rows.keys())
+    if wrong:
+        what = "is missing" if wrong[0] in specs else "is no input"
+        raise ArgumentError(f"{wrong[0]} {what}; a layer takes {', '.join(specs)}")
+    made: dict[str, Any] = {}
+    for name, spec in specs.items():
+        if spec is not None:
+            made[name] = declare(rows[name], spec.rows, spec.state, batch, producer)
+    return LayerInputs(**made)
 
 
 @dataclass(frozen=True)
@@ -98,19 +123,18 @@ def shard_inputs(drawn: GlobalDraw, model: ModelDims, local: LocalBatch[L, N], b
         taken[~real] = float("nan")
         return taken
 
-    def given(values: Tensor, state: object) -> Tensor:
-        return declare(values, Local[L], state, batch, "inputs")
-
     rank = model.kv_lora_rank
     q, latent = take(drawn.q), take(drawn.latent)
-    return LayerInputs(
-        q_nope=brand(given(q[..., :rank], Plain)),
-        q_rope=brand(given(q[..., rank:], Raw)),
-        k_nope=brand(given(latent[:, :rank], Plain)),
-        k_rope=brand(given(latent[:, rank:], Raw)),
-        q_index=brand(given(take(drawn.q_index), Raw)),
-        k_index=brand(given(take(drawn.k_index), Raw)),
-        head_weights=brand(given(take(drawn.head_weights), Plain)),
+    return declare_inputs(
+        batch,
+        "inputs",
+        q_nope=q[..., :rank],
+        q_rope=q[..., rank:],
+        k_nope=latent[:, :rank],
+        k_rope=latent[:, rank:],
+        q_index=take(drawn.q_index),
+        k_index=take(drawn.k_index),
+        head_weights=take(drawn.head_weights),
     )
 
 

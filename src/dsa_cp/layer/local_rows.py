@@ -36,8 +36,8 @@ def fused_rows(
         setting.local.positions,
         setting.cos_sin_cache,
         setting.model.rope_style,
-        setting.quant_scale_q,
-        setting.quant_scale_kv,
+        setting.quant_scale,
+        setting.quant_scale,
         setting.batch,
     )
 
