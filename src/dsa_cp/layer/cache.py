@@ -6,10 +6,9 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, Ten, declare_lasting
+from dsa_contracts import Comm, declare_lasting
 from dsa_contracts.core.errors import ArgumentError
-from dsa_contracts.core.marks import U8, Contiguous
-from dsa_contracts.dsa.dims import NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.aliases import KvCache
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_contracts.dsa.states import Packed, Pool, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F
@@ -34,8 +33,8 @@ class LayerCache(Generic[F, ND, RD, FI, NDI, RDI]):
         formats: the formats of both.
     """
 
-    kv: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes]
-    index: Ten[Pool, Packed[FI, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes]
+    kv: KvCache[F]
+    index: KvCache[FI]
     formats: CacheFormats[F, ND, RD, FI, NDI, RDI]
 
 
@@ -89,7 +88,6 @@ def new_cache(
         device: where it is.
         comm: the group; where its ranks reach each other's memory, they reach this cache. The same call on every rank then.
     """
-
     shares = sharing_pools(comm)
 
     def pool(row_format: RowFormat[Any, Any, Any]) -> Tensor:

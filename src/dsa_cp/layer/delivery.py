@@ -2,11 +2,11 @@
 
 from typing import Any, Protocol
 
-from dsa_contracts import Ten, brand
-from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts import brand
+from dsa_contracts.dsa.aliases import DenseKvRows, IndexCache, IndexRows, KvRows, SlotMapping
+from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.states import Global, Local, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, G, L, N, O, P
 from dsa_cp.layer.cache import LayerCache
 from dsa_cp.layer.setting import Setting
@@ -17,8 +17,8 @@ class Delivery(Protocol):
 
     def deliver(
         self,
-        kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
-        index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, RowBytes],
+        kv: KvRows[Local[L], F, Rotated, N],
+        index_kv: KvRows[Local[L], FI, Rotated, N],
         setting: Setting[L, N],
         cache: LayerCache[F, ND, RD, FI, NDI, RDI],
     ) -> None:
@@ -39,8 +39,8 @@ class GatherThenWrite:
 
     def deliver(
         self,
-        kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
-        index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, RowBytes],
+        kv: KvRows[Local[L], F, Rotated, N],
+        index_kv: KvRows[Local[L], FI, Rotated, N],
         setting: Setting[L, N],
         cache: LayerCache[F, ND, RD, FI, NDI, RDI],
     ) -> None:
@@ -49,12 +49,12 @@ class GatherThenWrite:
 
     def gather(
         self,
-        kv: Ten[Local[L], Packed[F, P], U8, UnitLast, N, RowBytes],
+        kv: KvRows[Local[L], F, P, N],
         row_format: RowFormat[F, ND, RD],
-        index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, RowBytes],
+        index_kv: KvRows[Local[L], FI, Rotated, N],
         setting: Setting[L, N],
         cache: LayerCache[Any, Any, Any, FI, NDI, RDI],
-    ) -> Ten[Global[RankMajor[L]], Packed[F, P], U8, Contiguous, NnzGathered, RowBytes]:
+    ) -> DenseKvRows[Global[RankMajor[L]], F, P, NnzGathered]:
         """Return K's rows of all ranks, for placements that work on them before the write; the indexer's rows are written.
 
         Args:
@@ -71,8 +71,8 @@ class GatherThenWrite:
 
     def write(
         self,
-        kv: Ten[Global[O], Packed[F, Rotated], U8, UnitLast, G, RowBytes],
-        loc: Ten[Global[O], Plain, I64, Contiguous, G],
+        kv: KvRows[Global[O], F, Rotated, G],
+        loc: SlotMapping[O, G],
         setting: Setting[L, N],
         cache: LayerCache[F, ND, RD, FI, NDI, RDI],
     ) -> None:
@@ -95,15 +95,15 @@ class GatherIntoPools:
 
     def deliver(
         self,
-        kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
-        index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, RowBytes],
+        kv: KvRows[Local[L], F, Rotated, N],
+        index_kv: KvRows[Local[L], FI, Rotated, N],
         setting: Setting[L, N],
         cache: LayerCache[F, ND, RD, FI, NDI, RDI],
     ) -> None:
         """See `Delivery`. Sync: one collective."""
         # Beside KV rows in one call, the bytes of the indexer's rows have a dim of their own.
-        index_pool: Ten[Pool, Packed[FI, Rotated], U8, Contiguous, NumPages, PageSize, IndexRowBytes] = brand(cache.index)
-        index_rows: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, IndexRowBytes] = brand(index_kv)
+        index_pool: IndexCache[FI] = brand(cache.index)
+        index_rows: IndexRows[Local[L], FI, Rotated, N] = brand(index_kv)
         setting.kernels.gather_write_kv_and_index(
             cache.kv,
             index_pool,

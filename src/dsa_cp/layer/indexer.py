@@ -1,10 +1,8 @@
 """The lightning indexer under CP: its keys go the way of KV rows, its queries stay local."""
 
-from dsa_contracts import Ten
-from dsa_contracts.core.marks import I32, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import IndexTopk, RowBytes
+from dsa_contracts.dsa.aliases import DenseKvRows, TopkIndices
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Local, Packed, Rotated
+from dsa_contracts.dsa.states import Local, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 from dsa_cp.layer.cache import LayerCache
 from dsa_cp.layer.inputs import LayerInputs
@@ -13,7 +11,7 @@ from dsa_cp.layer.setting import Setting
 
 def index_rows(
     inputs: LayerInputs[L, N], setting: Setting[L, N], row_format: RowFormat[F, ND, RD]
-) -> Ten[Local[L], Packed[F, Rotated], U8, Contiguous, N, RowBytes]:
+) -> DenseKvRows[Local[L], F, Rotated, N]:
     """Return this rank's packed rows of the indexer: its keys, rotated."""
     ops, model, batch = setting.kernels, setting.model, setting.batch
     table, width, style = setting.cos_sin_cache, model.qk_rope_head_dim, model.index_rope_style
@@ -23,7 +21,7 @@ def index_rows(
 
 def choose_keys(
     inputs: LayerInputs[L, N], setting: Setting[L, N], cache: LayerCache[F, ND, RD, FI, NDI, RDI]
-) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+) -> TopkIndices[L, N]:
     """Return the keys that each local row attends to; the indexer's rows of all ranks must stand in the cache."""
     ops, model, batch, local = setting.kernels, setting.model, setting.batch, setting.local
     table, width, style = setting.cos_sin_cache, model.qk_rope_head_dim, model.index_rope_style

@@ -6,19 +6,11 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Ten, declare, declare_lasting
+from dsa_contracts import CpBatch, declare, declare_lasting
 from dsa_contracts.core.errors import ArgumentError
-from dsa_contracts.core.marks import BF16, F32, Contiguous, Plain, UnitLast
+from dsa_contracts.core.marks import Plain
 from dsa_contracts.core.tensors import spec_of
-from dsa_contracts.dsa.dims import (
-    CosSinWidth,
-    IndexHeadDim,
-    KvLoraRank,
-    MaxPosition,
-    NumIndexHeads,
-    NumLocalHeads,
-    QkRopeHeadDim,
-)
+from dsa_contracts.dsa.aliases import CosSinCache, IndexKey, IndexQuery, IndexWeights, KNope, KRope, QNope, QRope
 from dsa_contracts.dsa.states import Local, Raw, Table
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layer.local_batch import LocalBatch
@@ -40,13 +32,13 @@ class LayerInputs(Generic[L, N]):
         head_weights: weight of each indexer head.
     """
 
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank]
-    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim]
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank]
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim]
-    q_index: Ten[Local[L], Raw, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim]
-    k_index: Ten[Local[L], Raw, BF16, UnitLast, N, IndexHeadDim]
-    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads]
+    q_nope: QNope[L, N]
+    q_rope: QRope[L, Raw, N]
+    k_nope: KNope[Local[L], N]
+    k_rope: KRope[Local[L], Raw, N]
+    q_index: IndexQuery[L, Raw, N]
+    k_index: IndexKey[Local[L], Raw, N]
+    head_weights: IndexWeights[L, N]
 
 
 def declare_inputs(batch: CpBatch[L], producer: str = "projection", /, **rows: Tensor) -> LayerInputs[L, Any]:
@@ -138,9 +130,7 @@ def shard_inputs(drawn: GlobalDraw, model: ModelDims, local: LocalBatch[L, N], b
     )
 
 
-def cos_sin_cache(
-    model: ModelDims, num_positions: int, device: torch.device
-) -> Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]:
+def cos_sin_cache(model: ModelDims, num_positions: int, device: torch.device) -> CosSinCache:
     """Return the model's cos/sin table for positions 0 to num_positions - 1."""
     table = cos_sin_table(num_positions, model.qk_rope_head_dim, model.rope_theta).to(device)
     return declare_lasting(table, Table, Plain, f"cos_sin_cache of model {model.name}")

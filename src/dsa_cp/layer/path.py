@@ -1,12 +1,10 @@
 """One layer of the attention path on one rank: place K and the indexer's keys, choose keys, attend."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
-from dsa_contracts import Ten
-from dsa_contracts.core.marks import F32, Contiguous, Plain
-from dsa_contracts.dsa.dims import KvLoraRank, NumLocalHeads
-from dsa_contracts.dsa.states import Local
+from dsa_contracts.core.marks import DType
+from dsa_contracts.dsa.aliases import AttentionLse, AttentionOut
 from dsa_contracts.dsa.typevars import AD, FI, ND, NDI, QD, RD, RDI, F, L, N
 from dsa_cp.layer.cache import AnyCache, LayerCache
 from dsa_cp.layer.indexer import choose_keys, index_rows
@@ -14,13 +12,15 @@ from dsa_cp.layer.inputs import LayerInputs
 from dsa_cp.layer.placements import DeliveryType, Route
 from dsa_cp.layer.setting import Setting
 
+OtherType = TypeVar("OtherType", bound=DType)
+
 
 @dataclass(frozen=True)
 class LayerOutput(Generic[L, N, AD]):
     """What a layer's attention returns on one rank, in local row order."""
 
-    out: Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank]
-    lse: Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads]
+    out: AttentionOut[L, AD, N]
+    lse: AttentionLse[L, N]
 
 
 def run_layer(
@@ -87,3 +87,7 @@ class AttentionLayer(Generic[L, N, AD]):
         """
         setting = replace(self.setting, batch=self.setting.batch.at_layer(layer_index))
         return run_layer(inputs, setting, kv_cache, self.route, self.out_dtype)
+
+    def returning(self, dtype: type[OtherType]) -> "AttentionLayer[L, N, OtherType]":
+        """Return the same layer with outputs of another dtype."""
+        return AttentionLayer(self.setting, self.route, dtype)

@@ -8,11 +8,10 @@ gather, it takes the one delivery that allows that.
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from dsa_contracts import Ten
-from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, DType
-from dsa_contracts.dsa.dims import NumLocalHeads, QkHeadDim, RowBytes
+from dsa_contracts.core.marks import BF16, E4M3, DType
+from dsa_contracts.dsa.aliases import DenseKvRows, Query
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Local, Packed, PackedRowStride, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Local, PackedRowStride, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 from dsa_cp.layer.cache import LayerCache
 from dsa_cp.layer.delivery import Delivery, GatherIntoPools, GatherThenWrite
@@ -31,11 +30,11 @@ class Placement(Protocol[DeliveryType_contra, F, ND, RD, QueryType_co]):
     def __call__(
         self,
         inputs: LayerInputs[L, N],
-        index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+        index_kv: DenseKvRows[Local[L], FI, Rotated, N],
         setting: Setting[L, N],
         cache: LayerCache[F, ND, RD, FI, NDI, RDI],
         delivery: DeliveryType_contra,
-    ) -> Ten[Local[L], Rotated, QueryType_co, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    ) -> Query[L, QueryType_co, N]:
         """Bring the rows of all ranks into the cache, K's and the indexer's; return this rank's merged queries.
 
         Args:
@@ -51,11 +50,11 @@ class Placement(Protocol[DeliveryType_contra, F, ND, RD, QueryType_co]):
 
 def deliver_fused_rows(
     inputs: LayerInputs[L, N],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
     cache: LayerCache[Fp8Row, E4M3, E4M3, FI, NDI, RDI],
     delivery: Delivery,
-) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, E4M3, N]:
     """RoPE and e4m3 fused on local rows, then the gather: the order since sgl-project/sglang#29161."""
     q, kv = fused_rows(inputs, setting)
     delivery.deliver(kv, index_kv, setting, cache)
@@ -64,11 +63,11 @@ def deliver_fused_rows(
 
 def deliver_rotated_rows(
     inputs: LayerInputs[L, N],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
     cache: LayerCache[Bf16Row, BF16, BF16, FI, NDI, RDI],
     delivery: Delivery,
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """RoPE on local rows, then the gather of bf16 rows."""
     delivery.deliver(rotated_rows(inputs, setting, cache.formats.kv), index_kv, setting, cache)
     return rotated_q(inputs, setting)
@@ -76,11 +75,11 @@ def deliver_rotated_rows(
 
 def deliver_scaled_rows(
     inputs: LayerInputs[L, N],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
     cache: LayerCache[Fp8Row656, E4M3, BF16, FI, NDI, RDI],
     delivery: Delivery,
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """RoPE and `fp8_656` on local rows, then the gather: 656 bytes a row on the wire instead of 1152."""
     delivery.deliver(scaled_rows(inputs, setting, cache.formats.kv), index_kv, setting, cache)
     return rotated_q(inputs, setting)
@@ -88,11 +87,11 @@ def deliver_scaled_rows(
 
 def gather_then_rotate(
     inputs: LayerInputs[L, N],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
     cache: LayerCache[Bf16Row, BF16, BF16, FI, NDI, RDI],
     delivery: GatherThenWrite,
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at three more passes over all rows."""
     ops, model, batch = setting.kernels, setting.model, setting.batch
     table, width, row_format = setting.cos_sin_cache, model.qk_rope_head_dim, cache.formats.kv
@@ -106,11 +105,11 @@ def gather_then_rotate(
 
 def gather_rotated_then_scale(
     inputs: LayerInputs[L, N],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
     cache: LayerCache[Fp8Row656, E4M3, BF16, FI, NDI, RDI],
     delivery: GatherThenWrite,
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """RoPE, the gather of bf16 rows, then `fp8_656` of all rows on every rank: vLLM 0.33's order."""
     ops, batch = setting.kernels, setting.batch
     wire = bf16_format(setting.model.kv_lora_rank, setting.model.qk_rope_head_dim)
@@ -123,11 +122,11 @@ def gather_rotated_then_scale(
 
 def gather_then_rotate_and_scale(
     inputs: LayerInputs[L, N],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, Contiguous, N, RowBytes],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
     cache: LayerCache[Fp8Row656, E4M3, BF16, FI, NDI, RDI],
     delivery: GatherThenWrite,
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """The gather of raw bf16 rows, RoPE with the positions of all ranks, then `fp8_656`: legal, and the dearest."""
     ops, model, batch = setting.kernels, setting.model, setting.batch
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Generic
 
-from dsa_contracts import Comm, CpBatch, Ten, brand
-from dsa_contracts.core.marks import F32, I32, I64, Contiguous, Plain
-from dsa_contracts.dsa.dims import CosSinWidth, MaxPages, MaxPosition, Nnz, NnzGathered, NumRequests
-from dsa_contracts.dsa.states import Global, PerRequest, RankMajor, Sequence, Table
+from dsa_contracts import Comm, CpBatch, brand
+from dsa_contracts.dsa.aliases import CosSinCache, PageTable, SlotMapping
+from dsa_contracts.dsa.dims import Nnz, NnzGathered
+from dsa_contracts.dsa.states import RankMajor, Sequence
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layer.kernel_sets import TorchKernels
 from dsa_cp.layer.local_batch import LocalBatch
@@ -31,26 +31,26 @@ class Setting(Generic[L, N]):
     batch: CpBatch[L]
     local: LocalBatch[L, N]
     comm: Comm
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]
+    cos_sin_cache: CosSinCache
     quant_scale: float = 1.0
     kernels: type[TorchKernels] = TorchKernels
 
     @property
-    def rank_major_loc(self) -> Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered]:
+    def rank_major_loc(self) -> SlotMapping[RankMajor[L], NnzGathered]:
         """Slot of each gathered row."""
         return rank_major_loc(self.batch)
 
     @property
-    def out_cache_loc(self) -> Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]:
+    def out_cache_loc(self) -> SlotMapping[Sequence, Nnz]:
         """Slot of each row in sequence order."""
         return brand(self.batch.required("out_cache_loc", "write_kv"))
 
     @property
-    def page_table(self) -> Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages]:
+    def page_table(self) -> PageTable:
         """Pages of each request."""
         return brand(self.batch.required("page_table", "attend"))
 
 
-def rank_major_loc(batch: CpBatch[L]) -> Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered]:
+def rank_major_loc(batch: CpBatch[L]) -> SlotMapping[RankMajor[L], NnzGathered]:
     """Return the slot of each gathered row; raises BatchError DSA304 where the batch has no slot mapping."""
     return brand(batch.required("rank_major_loc", "write_kv"))

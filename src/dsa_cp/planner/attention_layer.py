@@ -1,14 +1,14 @@
-"""The door: from a plan, a batch and a group to a layer that can be called. After this step there is nothing left to decide."""
+"""The door: from batch, model, plan and group to a layer that can be called, with nothing left to decide."""
 
 from typing import Any, overload
 
-from dsa_contracts import Comm, CpBatch, Ten
-from dsa_contracts.core.marks import F32, Contiguous, DType, Plain
+from dsa_contracts import Comm, CpBatch
+from dsa_contracts.core.marks import F32
+from dsa_contracts.dsa.aliases import CosSinCache
 from dsa_contracts.dsa.codes import PlanError
-from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition, NnzLocal
+from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import KV_FORMATS, index_bf16_format, index_fp8_format
-from dsa_contracts.dsa.states import Table
-from dsa_contracts.dsa.typevars import AD, L, N
+from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layer.cache import AnyFormats, CacheFormats
 from dsa_cp.layer.inputs import cos_sin_cache
 from dsa_cp.layer.kernel_sets import TorchKernels, kernels_for
@@ -18,8 +18,6 @@ from dsa_cp.layer.path import AttentionLayer
 from dsa_cp.layer.placements import PLACEMENTS, Route
 from dsa_cp.layer.setting import Setting
 from dsa_cp.planner.plan import Plan
-
-CosSinTable = Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]
 
 
 def cache_formats(plan: Plan, model: ModelDims) -> AnyFormats:
@@ -55,10 +53,9 @@ def attention_layer(
     kernels: str | type[TorchKernels] = "torch",
     *,
     local: None = None,
-    table: CosSinTable | None = None,
+    table: CosSinCache | None = None,
     layer_quant_scale: float = 1.0,
-    out_dtype: type[AD] = ...,
-) -> AttentionLayer[L, NnzLocal, AD]: ...
+) -> AttentionLayer[L, NnzLocal, F32]: ...
 @overload
 def attention_layer(
     batch: CpBatch[L],
@@ -68,10 +65,9 @@ def attention_layer(
     kernels: str | type[TorchKernels] = "torch",
     *,
     local: LocalBatch[L, N],
-    table: CosSinTable | None = None,
+    table: CosSinCache | None = None,
     layer_quant_scale: float = 1.0,
-    out_dtype: type[AD] = ...,
-) -> AttentionLayer[L, N, AD]: ...
+) -> AttentionLayer[L, N, F32]: ...
 def attention_layer(
     batch: CpBatch[Any],
     model: ModelDims,
@@ -80,11 +76,12 @@ def attention_layer(
     kernels: str | type[TorchKernels] = "torch",
     *,
     local: LocalBatch[Any, Any] | None = None,
-    table: CosSinTable | None = None,
+    table: CosSinCache | None = None,
     layer_quant_scale: float = 1.0,
-    out_dtype: type[DType] = F32,
-) -> AttentionLayer[Any, Any, Any]:
+) -> AttentionLayer[Any, Any, F32]:
     """Return the attention path of a batch, to be called once a layer; what depends on the batch alone is made here.
+
+    Outputs are float32; `layer.returning(BF16)` is the same layer with another dtype.
 
     Args:
         batch: the batch, with its slot mapping (`out_cache_loc`) and `page_table`; the model's dims are bound for it.
@@ -95,7 +92,6 @@ def attention_layer(
         local: index tensors of this rank's rows; None: its rows without padding. `padded_local_batch` has padding rows.
         table: the cos/sin table, which outlives batches; None: one is made, as long as this batch asks for.
         layer_quant_scale: multiplies q and K before a flat e4m3 cast, where the plan has one scale a layer.
-        out_dtype: dtype of the attention output.
 
     Raises:
         PlanError: DSA402, no function has the plan's stages, or the plan is for another group than the batch.
@@ -117,7 +113,7 @@ def attention_layer(
         quant_scale_of(plan, layer_quant_scale),
         chosen,
     )
-    return AttentionLayer(setting, route, out_dtype)
+    return AttentionLayer(setting, route, F32)
 
 
 def _refuse_other_batch(plan: Plan, batch: CpBatch[Any]) -> None:

@@ -111,7 +111,7 @@ def measured_layer(
     lens = local_batch(batch).causal_lens[:, None]
     wanted = torch.arange(model.index_topk, dtype=torch.int32, device=device)[None]
     topk = torch.where(wanted < lens, wanted, -1).contiguous()
-    layer = attention_layer(batch, model, plan, comm, with_given_choice(kernels, topk), out_dtype=BF16)
+    layer = attention_layer(batch, model, plan, comm, with_given_choice(kernels, topk)).returning(BF16)
     cache = new_cache(cache_formats(plan, model), pages, PAGE, device=device, comm=comm)
     return MeasuredLayer(layer, _inputs(model, batch, rows), cache)
 
