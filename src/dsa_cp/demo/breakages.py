@@ -36,32 +36,34 @@ class Breakage:
         name: what `--break` takes.
         what: what is wrong, in a line.
         source: the public report it comes from.
-        apply: makes a job wrong.
+        amend: makes a layer wrong.
     """
 
     name: str
     what: str
     source: str
-    apply: Callable[[Job], Job]
+    amend: Callable[[AnyLayer], AnyLayer]
+
+    def apply(self, job: Job) -> Job:
+        """Return a job whose layers are wrong."""
+        return replace(job, amend=self.amend)
 
 
-def _placed(place: Anything) -> Callable[[Job], Job]:
-    """Return a function that gives a job's layers another placement."""
-    return _amended(lambda layer: replace(layer, route=replace(layer.route, place=place)))
+def _placed(place: Anything) -> Callable[[AnyLayer], AnyLayer]:
+    """Return a function that gives a layer another placement."""
+    return lambda layer: replace(layer, route=replace(layer.route, place=place))
 
 
-def _localised(make: Callable[[LocalBatch[Any, Any], CpBatch[Any]], LocalBatch[Any, Any]]) -> Callable[[Job], Job]:
-    """Return a function that gives a job's layers other index tensors for a rank's rows."""
+def _localised(
+    make: Callable[[LocalBatch[Any, Any], CpBatch[Any]], LocalBatch[Any, Any]],
+) -> Callable[[AnyLayer], AnyLayer]:
+    """Return a function that gives a layer other index tensors for a rank's rows."""
 
     def amend(layer: AnyLayer) -> AnyLayer:
         setting = layer.setting
         return replace(layer, setting=replace(setting, local=make(setting.local, setting.batch)))
 
-    return _amended(amend)
-
-
-def _amended(amend: Callable[[AnyLayer], AnyLayer]) -> Callable[[Job], Job]:
-    return lambda job: replace(job, amend=amend)
+    return amend
 
 
 def _fused(inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], k_nope: Tensor, k_rope: Tensor) -> Anything:
