@@ -9,7 +9,10 @@ from importlib.util import find_spec
 
 import torch
 
+from dsa_contracts import Comm
+from dsa_contracts.core.errors import ArgumentError
 from dsa_cp import stages
+from dsa_cp.comm.sharing import sharing_pools
 from dsa_cp.kernels import flash_mla_kernels, flashinfer_kernels, triton_kernels
 from dsa_cp.kernels.requirements import capability_of
 
@@ -73,6 +76,23 @@ KERNEL_SETS: dict[str, type[TorchKernels]] = {
     "flashinfer": FlashinferKernels,
     "trtllm": TrtllmKernels,
 }
+
+
+def kernels_for(kernels: str | type[TorchKernels], comm: Comm) -> type[TorchKernels]:
+    """Return a kernel set by name, or a set that is given, as a group runs it.
+
+    Args:
+        kernels: a name of `KERNEL_SETS`, or a set.
+        comm: the group; where its ranks reach each other's memory, what gathers and writes does so in one launch.
+
+    Raises:
+        ArgumentError: DSA602, there is no set of that name.
+    """
+    if isinstance(kernels, str):
+        if kernels not in KERNEL_SETS:
+            raise ArgumentError(f"kernel set {kernels!r} is not known; known are {', '.join(KERNEL_SETS)}")
+        kernels = KERNEL_SETS[kernels]
+    return kernels if sharing_pools(comm) is None else reaching_peers(kernels)
 
 
 def reaching_peers(kernels: type[TorchKernels]) -> type[TorchKernels]:
