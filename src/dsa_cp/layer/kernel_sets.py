@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import torch
 
+from dsa_contracts.core.extensions import Registry
 from dsa_cp import stages
 from dsa_cp.kernels import flash_mla_kernels, flashinfer_kernels, triton_kernels
 from dsa_cp.kernels.requirements import capability_of
@@ -66,13 +67,19 @@ class TrtllmKernels(FlashinferKernels):
     attend = staticmethod(flashinfer_kernels.attend)
 
 
-KERNEL_SETS: dict[str, type[TorchKernels]] = {
-    "torch": TorchKernels,
-    "triton": TritonKernels,
-    "flash_mla": FlashMlaKernels,
-    "flashinfer": FlashinferKernels,
-    "trtllm": TrtllmKernels,
-}
+KERNEL_SETS: Registry[type[TorchKernels]] = Registry(
+    "dsa_contracts.kernel_sets",
+    {
+        "torch": TorchKernels,
+        "triton": TritonKernels,
+        "flash_mla": FlashMlaKernels,
+        "flashinfer": FlashinferKernels,
+        "trtllm": TrtllmKernels,
+    },
+    what="kernel set",
+    is_one=lambda found: isinstance(found, type) and issubclass(found, TorchKernels),
+)
+"""The kernel sets by name; one that a distribution adds derives from one of these, and refuses what it cannot do itself."""
 
 
 def reaching_peers(kernels: type[TorchKernels]) -> type[TorchKernels]:
@@ -103,7 +110,7 @@ def observed(kernels: type[TorchKernels], observe: Callable[[str, tuple[object, 
 
 
 def available_on(device: torch.device) -> dict[str, str]:
-    """Return for each kernel set why it cannot run on a device, an empty text where it can."""
+    """Return for each of these kernel sets why it cannot run on a device, an empty text where it can."""
     found = {name: find_spec(name) is not None for name in ("triton", "flashinfer", "flash_mla")}
     capability = capability_of(device) if device.type == "cuda" else (0, 0)
     needs = {
