@@ -81,6 +81,13 @@ class Scope:
         """Raise where the scope's own tensors are not what its numbers say; called in values mode before each call."""
 
 
+def lone_scope() -> Scope:
+    """Return a scope for one call that belongs to none; what is made in it is stale nowhere."""
+    scope = Scope()
+    scope.token = None
+    return scope
+
+
 _CURRENT: ContextVar[Scope | None] = ContextVar("dsa_contracts_scope", default=None)
 
 
