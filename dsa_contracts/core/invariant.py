@@ -12,7 +12,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from dsa_contracts.core.comm import Comm
-from dsa_contracts.core.errors import ContractDefinitionError, NotShownError
+from dsa_contracts.core.errors import ContractDefinitionError, NotShownError, know_code
 from dsa_contracts.core.parts import ABSENT, Parts
 from dsa_contracts.core.scope import Scope
 
@@ -100,6 +100,10 @@ class Invariant:
     check: Callable[[Call], str | None] = field(repr=False, compare=False)
     reads_offset: bool = False
     shows_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ContractDefinitionError DSA001 for a code that nothing explains, now and not when it fires."""
+        know_code(self.code)
 
 
 def differing_row(got: Tensor, want: Tensor) -> int | None:

@@ -41,7 +41,7 @@ def query_is_as_wide_as_a_key() -> Invariant:
 
     def check(call: Call) -> str | None:
         got = call.tensor("q").shape[-1]
-        want = sum(part.count for part in row_format_of(call).parts if part.name != "scales")
+        want = sum(part.count for part in row_format_of(call).value_parts)
         return None if got == want else f"q is {got} wide, the values of a row of {row_format_of(call).name} are {want}"
 
     return Invariant("query_is_as_wide_as_a_key", "DSA124", "q", "q has as many elements as a key", False, check)

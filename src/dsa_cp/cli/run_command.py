@@ -120,10 +120,10 @@ def _known_device(device: str, kernels: str) -> None:
     if device not in ("cpu", "cuda"):
         raise ArgumentError(f"--device {device!r} is not known; known are cpu, cuda")
     if kernels not in KERNEL_SETS:
-        raise ArgumentError(f"--kernels {kernels!r} is not known; known are {', '.join(KERNEL_SETS)}")
+        raise ArgumentError(f"--kernels {kernels!r} is not known; known are {', '.join(KERNEL_SETS.known())}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ArgumentError("--device cuda: this machine has no CUDA device")
-    reason = available_on(torch.device(device))[kernels]
+    reason = available_on(torch.device(device)).get(kernels, "")
     if reason:
         raise ArgumentError(f"--kernels {kernels} with --device {device}: {reason}")
 
