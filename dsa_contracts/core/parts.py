@@ -47,7 +47,7 @@ class Parts:
         self.tensors = tensors
 
     def states(self, state: object) -> tuple[object, ...]:
-        """Return the state of each part of rows whose packed state this is; here the same for all."""
+        """Return the state of each part of rows whose packed state this is, or may be by a pattern; here one for all."""
         return (state,) * len(self.tensors)
 
     @property
@@ -66,7 +66,8 @@ class Parts:
 
     def set_brands(self, kind: Kind, scope: Scope) -> None:
         """Brand every part as what rows of this kind are in it."""
-        for part, state in zip(self.tensors, self.states(kind.state), strict=True):
+        states = (None,) * len(self.tensors) if kind.state is None else self.states(kind.state)
+        for part, state in zip(self.tensors, states, strict=True):
             own = Kind(kind.rows, state, kind.variant, kind.producer)
             set_brand(part, make_brand(own, scope.token, scope.layer))
 
