@@ -103,7 +103,7 @@ def _bind_marks(context: Diagnosis, params: tuple[ParamRecord, ...], passed: Pas
             marks = (value,)
         elif isinstance(value, Scope | Marked):
             marks = value.type_marks
-        if not unify_parameters(param.hint, marks, passed.variables):
+        if not unify_parameters(param.needed_hint, marks, passed.variables):
             raise context.error("type", param, f"is {type(value).__name__}[{', '.join(map(mark_text, marks))}]")
 
 
@@ -167,6 +167,7 @@ def _note_parts(context: Diagnosis, param: ParamRecord, spec: TensorSpec, parts:
         if known is not None and known != size:
             raise context.error("dim", param, f"has {size} {'rows' if dim is spec.dims[0] else 'bytes a row'}, not {known}")
         _note_sizes(context, param, [(dim, size)], passed)
+        bind_dims({dim_text(dim): size})
 
 
 def _check_parts(context: Diagnosis, param: ParamRecord, spec: TensorSpec, parts: Parts, passed: Passed) -> None:
