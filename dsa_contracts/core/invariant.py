@@ -75,7 +75,7 @@ class Invariant:
     """A named fact about a call.
 
     Attributes:
-        name: the fact, as in `positions_match_rows`.
+        name: the fact, as in `numbers_match_rows`.
         code: the code of the error that its violation raises.
         subject: the parameter or return value that it is about.
         statement: the fact in a sentence, for tables and for the `expected` line of the error.

@@ -118,7 +118,7 @@ def dim_name(dim: type[Dim]) -> str:
 
 
 def mark_text(mark: object) -> str:
-    """Return how a mark is written: `Global[RankMajor[L]]`, `R`, `Packed[F, Rotated]`."""
+    """Return how a mark is written: `All[ByRank[L]]`, `R`, `Packed[F, Cold]`."""
     origin = get_origin(mark)
     if origin is None:
         return getattr(mark, "__name__", str(mark))

@@ -17,7 +17,7 @@ OUTPUT_LIMIT = 16
 """Signatures of results that one remembered call keeps."""
 
 LATEST_LIMIT = 4
-"""Calls of a stage that one scope recognises by their looks: writes of KV and of index rows are two."""
+"""Calls of a stage that one scope recognises by their looks: a stage may be called for two kinds of rows in turn."""
 
 
 class Remembered:

@@ -1,7 +1,7 @@
 """The signature of a call: everything that a contract reads, apart from device data. Equal signatures pass alike.
 
-Brands and batches take part by objects that are one for equal facts, whose hash is their identity, and the group is known
-by its place and not by a protocol test. A call that looks like the one before is recognised without: see `repeats`.
+Brands and scopes take part by objects that are one for equal facts, whose hash is their identity, and the group is known
+by its place and not by a protocol test. A call that looks like the one before is recognised without: see `looks`.
 """
 
 from dataclasses import dataclass

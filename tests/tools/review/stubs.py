@@ -8,8 +8,8 @@ from dsa_contracts import Ten, contract_of
 from dsa_contracts.core import marks
 from dsa_contracts.dsa import dims, states, typevars
 from dsa_cp.tools.review.changes import Change
+from dsa_cp.tools.review.contract_facts import ContractFacts, contract_facts, stage_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import ContractFacts, contract_facts, stage_facts
 
 
 def changed(stage: str, *edits: tuple[str, str]) -> ContractFacts:

@@ -1,7 +1,7 @@
 """The semantic diff: one edit of a stub, and the lines that it makes."""
 
+from dsa_cp.tools.review.contract_facts import contract_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import contract_facts
 from tests.tools.review.stubs import changed, changes_of, lines_of
 
 BOTH = "callers, implementations, kernel authors"

@@ -9,7 +9,7 @@ from dsa_contracts.dsa.dims import Nnz, NnzGathered, NnzLocal, NnzPadded, NumReq
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.named_tensors import Names, names_of, tensors_in
 from dsa_cp.tools.review.rules.sources import Tree
-from dsa_cp.tools.review.rules.stubs import CONTRACT, Bound, all_bound, last_name, texts
+from dsa_cp.tools.review.rules.stubs import CONTRACT, BoundFunction, all_bound, last_name, texts
 
 _BOUND_BY_BATCH = frozenset(dim.__name__ for dim in (Nnz, NnzLocal, NnzPadded, NnzGathered, NumRequests))
 CALL_DIMS = frozenset(dim.__name__ for dim in Dim.__subclasses__() if dim.varies)
@@ -34,7 +34,7 @@ def untied(tree: Tree) -> Iterator[Finding]:
                 yield finding(bound.source, node, "REV010", text)
 
 
-def _dims(bound: Bound, names: Names) -> Iterator[tuple[str, str, ast.expr]]:
+def _dims(bound: BoundFunction, names: Names) -> Iterator[tuple[str, str, ast.expr]]:
     """Yield each dim of a contract's tensors: its name, the parameter, and the node."""
     for param, hint in _named_hints(bound):
         for tensor, dims in tensors_in(hint, names):
@@ -45,7 +45,7 @@ def _dims(bound: Bound, names: Names) -> Iterator[tuple[str, str, ast.expr]]:
                     yield name, param, dim if dim in own else tensor
 
 
-def _named_hints(bound: Bound) -> Iterator[tuple[str, ast.expr]]:
+def _named_hints(bound: BoundFunction) -> Iterator[tuple[str, ast.expr]]:
     """Yield the annotations of a contract by name; return values have the names that `returns=` gives them."""
     given = next((keyword.value for keyword in bound.call.keywords if keyword.arg == "returns"), None)
     names = list(texts(given)) if given is not None else []
@@ -63,7 +63,7 @@ def _invariant_texts(tree: Tree) -> dict[str, list[str]]:
     return {function.name: list(texts(function)) for source in tree.code for function in source.functions}
 
 
-def _named_by_invariants(bound: Bound, invariants: dict[str, list[str]]) -> Iterator[str]:
+def _named_by_invariants(bound: BoundFunction, invariants: dict[str, list[str]]) -> Iterator[str]:
     """Yield the texts in the invariants of a contract, and in the functions that make them: among them parameter names."""
     for keyword in bound.call.keywords:
         if keyword.arg in ("requires", "ensures"):
