@@ -37,7 +37,7 @@ restore_is_bijection is false: vllm_zigzag, 2 ranks, 2 requests
 """
 
 REPLICAS_TEXT = """\
-rows_have_one_writer is false: vllm_zigzag, 3 ranks, 1 request
+rows_have_one_writer is false: vllm_replicated, 3 ranks, 1 request
   lens      extend [1], prefix [0], padded [1], row_alignment 1
   rank 0    request 0: 0
   rank 1    request 0: 0 (copy, not written)
@@ -124,6 +124,7 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             "says": 0,
             "relation": "=",
             "right": 1,
+            "decodes": [],
         },
         "open_goal": "",
     }
@@ -149,7 +150,7 @@ def test_no_time_is_unknown_and_a_finding(capsys: pytest.CaptureFixture[str]) ->
         (("--variant", "pad"), f"variant 'pad' is not known; known are {', '.join(VARIANTS)}"),
         (
             ("--variant", "replicas_all_write", "--layout", "zigzag"),
-            "variant replicas_all_write is about vllm_zigzag; --layout is zigzag",
+            "variant replicas_all_write is about vllm_replicated; --layout is zigzag",
         ),
         (("--cp-size", "1"), "--cp-size is 1; it must be in 2..16"),
         (("--cp-size", "4", "--cp-size", "17"), "--cp-size is 17; it must be in 2..16"),
@@ -177,7 +178,7 @@ def test_variants_are_listed_with_what_is_wrong_and_where_it_was_reported(capsys
         "right": "the rows of the fullest rank: remainders of several requests pile up on the same ranks",
         "source": "B09, sgl-project/sglang#23269",
         "breaks": "pad_target_is_least",
-        "layouts": ["zigzag", "vllm_zigzag", "interleave(block=16)", "interleave(block=64)"],
+        "layouts": ["zigzag", "vllm_zigzag", "vllm_replicated", "interleave(block=16)", "interleave(block=64)"],
     }
 
 

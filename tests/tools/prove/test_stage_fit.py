@@ -23,7 +23,7 @@ from dsa_cp.layer.kernel_sets import TorchKernels
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.setting import Setting
 from dsa_cp.layer.wiring import PLACEMENTS, wire
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batch
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.tools.prove.cut import Cut
@@ -118,7 +118,7 @@ def test_a_layer_makes_the_calls_that_are_proven_to_fit(placement: str, calls: l
 
 
 def test_every_placement_that_runs_is_proven() -> None:
-    for layout in (Zigzag, Interleave, VllmZigzag):
+    for layout in (Zigzag, Interleave, VllmZigzag, VllmReplicated):
         assert {each.name for each in legal_paths(layout)} == set(PLACEMENTS)
 
 
@@ -136,7 +136,7 @@ def numbers() -> Ask:
     return ask
 
 
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name)
 def test_every_fact_of_every_placement_holds_on_ints(layout: Layout) -> None:
     goals = list(placements_fit(int_cut(layout), numbers()))
     assert len(goals) > 100
