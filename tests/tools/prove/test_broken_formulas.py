@@ -86,7 +86,8 @@ def without_first_row(first_row: Any, token: Any) -> Any:
 
 
 def before_its_rank(length: Any, ordinal: Any, cp_size: int, rank: Any, half: Any, ops: Any) -> tuple[Any, Any]:
-    return REAL["sharded_decode_bounds"](length, ordinal, cp_size, rank + 1, half, ops)
+    start, stop = REAL["sharded_decode_bounds"](length, ordinal, cp_size, rank + 1, half, ops)
+    return start, stop
 
 
 def same_slot_twice(slot: Any, ops: Any) -> tuple[Any, Any]:

@@ -58,10 +58,11 @@ def run(*arguments: str) -> int:
 def test_what_is_proven_is_a_table_with_what_it_covers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "81")
     assert run("--cp-size", "2", "--cp-size", "3", "--layout", "zigzag", "--layout", "interleave(block=4)") == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert [re.sub(r" +[0-9.]+$", "", line) for line in lines[4:14]] == [
+    assert [re.sub(r" +[0-9.]+$", "", line) for line in lines[4:15]] == [
+        "code_fits_formulas     all                   2 3       sampled    matched",
         "rows_have_one_writer   all                   2 3       any        proven",
         "restore_is_bijection   all                   2 3       1 2 3      proven",
         "pad_target_is_least    all                   2 3       any        proven",
@@ -73,8 +74,9 @@ def test_what_is_proven_is_a_table_with_what_it_covers(
         "local_lens_add_up      interleave(block=4)   2 3       any        proven",
         "",
     ]
-    assert re.fullmatch(r"[0-9,]+ goals in [0-9.]+ s", lines[14])
-    assert lines[15:] == [
+    assert re.fullmatch(r"[0-9,]+ goals in [0-9.]+ s", lines[15])
+    assert lines[16:] == [
+        "sampled: 204 batches, whose segments and index tensors were compared with the formulas proven",
         "lengths: any extend >= 1, any prefix >= 0, any engine padding behind each request, any row_alignment >= 1",
         "requests: 'any' is proven for one request among any others; numbers are batches of so many requests",
         "blocks: interleave(block=4); formulas are not linear in the block, so each block is a proof of its own",

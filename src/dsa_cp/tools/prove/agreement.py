@@ -96,9 +96,16 @@ def difference(layout: Layout, cp_size: int, sample: Sample) -> Difference | Non
         if found is not None:
             return found
     try:
-        slots = torch.arange(sum(sample.extend))
-        options = {"padded_lens": sample.padded, "row_alignment": sample.row_alignment, "decodes": sample.decodes}
-        batches = build_batches(layout, cp_size, sample.extend, sample.prefix, out_cache_loc=slots, **options)
+        batches = build_batches(
+            layout,
+            cp_size,
+            sample.extend,
+            sample.prefix,
+            padded_lens=sample.padded,
+            row_alignment=sample.row_alignment,
+            out_cache_loc=torch.arange(sum(sample.extend)),
+            decodes=sample.decodes,
+        )
     except ContractError as error:
         # Formulas that lose, double or invent rows are refuted by the proofs; what else is refused is the code's own fault.
         refused = Difference("the layout", "its index tensors", _raised(error), "those of its formulas")
