@@ -6,8 +6,8 @@ import sys
 import dsa_contracts.stages as contracts
 from dsa_contracts import contract_of
 from dsa_cp.tools.review.changes import Change
+from dsa_cp.tools.review.contract_facts import ContractFacts, contract_facts, stage_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import ContractFacts, contract_facts, stage_facts
 
 
 def changed(stage: str, *edits: tuple[str, str]) -> ContractFacts:

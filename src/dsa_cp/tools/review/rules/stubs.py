@@ -11,7 +11,7 @@ STAGE = "stage"
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundFunction:
     """One function under a decorator of the house.
 
     Attributes:
@@ -56,7 +56,7 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def bound_functions(source: Source) -> list[Bound]:
+def bound_functions(source: Source) -> list[BoundFunction]:
     """Return the contracts and implementations of a file; a file that imports nothing of the house has none."""
     if not any(module.partition(".")[0] == "dsa_contracts" for module, _ in imported(source.tree)):
         return []
@@ -65,11 +65,11 @@ def bound_functions(source: Source) -> list[Bound]:
         for call in function.decorator_list:
             name = last_name(call.func) if isinstance(call, ast.Call) else None
             if isinstance(call, ast.Call) and name in (CONTRACT, STAGE):
-                found.append(Bound(source, function, name, call))
+                found.append(BoundFunction(source, function, name, call))
     return found
 
 
-def all_bound(tree: Tree, kind: str | None = None) -> Iterator[Bound]:
+def all_bound(tree: Tree, kind: str | None = None) -> Iterator[BoundFunction]:
     """Yield the contracts and implementations outside of tests, of one kind or of both."""
     for source in tree.code:
         for bound in bound_functions(source):
