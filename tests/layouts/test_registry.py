@@ -80,7 +80,7 @@ def test_another_name_or_parameter_is_refused(text: str) -> None:
 def test_a_registered_layout_is_found_by_name_and_by_the_options_of_a_plan() -> None:
     register_layout("turned", Turned)
     assert layout_by_name("turned") == Turned()
-    assert PlanOptions(layout="turned").layout == "turned"
+    assert PlanOptions(layout="turned", prefill_backend="trtllm", decode_backend="trtllm").layout == "turned"
     assert layout_choices().endswith(", vllm_replicated, turned")
     assert layout_examples()[-1] == "turned"
 

@@ -99,9 +99,7 @@ def _print(results: "list[Result]", layouts: list[Layout], variant: "Variant | N
     print_line(f"{goals:,} goals in {sum(result.seconds for result in results):.1f} s")
     if compared:
         batches = sum(result.goals for result in compared)
-        print_line(
-            f"sampled: {batches:,} batches, on which segments and index tensors were compared with the formulas proven"
-        )
+        print_line(f"sampled: {batches:,} batches, whose segments and index tensors were compared with the formulas proven")
     print_line("lengths: any extend >= 1, any prefix >= 0, any engine padding behind each request, any row_alignment >= 1")
     print_line("requests: 'any' is proven for one request among any others; numbers are batches of so many requests")
     blocks = [layout.name for layout in layouts if layout.name.startswith("interleave")]

@@ -23,7 +23,7 @@ from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.samples import Sample, samples
 from dsa_cp.tools.prove.terms import INT_LOGIC
 
-NAME = "code_matches_formulas"
+NAME = "code_fits_formulas"
 """The name of what is compared, beside the names of obligations."""
 
 _LOOKED_UP = 3
@@ -96,13 +96,20 @@ def difference(layout: Layout, cp_size: int, sample: Sample) -> Difference | Non
         if found is not None:
             return found
     try:
-        slots = torch.arange(sum(sample.extend))
-        options = {"padded_lens": sample.padded, "row_alignment": sample.row_alignment, "decodes": sample.decodes}
-        batches = build_batches(layout, cp_size, sample.extend, sample.prefix, out_cache_loc=slots, **options)
+        batches = build_batches(
+            layout,
+            cp_size,
+            sample.extend,
+            sample.prefix,
+            padded_lens=sample.padded,
+            row_alignment=sample.row_alignment,
+            out_cache_loc=torch.arange(sum(sample.extend)),
+            decodes=sample.decodes,
+        )
     except ContractError as error:
-        # Formulas that lose or double a row are refuted by the proofs; what else is refused is the code's own fault.
+        # Formulas that lose, double or invent rows are refuted by the proofs; what else is refused is the code's own fault.
         refused = Difference("the layout", "its index tensors", _raised(error), "those of its formulas")
-        return refused if _has_one_writer(cut) else None
+        return refused if _is_whole(cut) else None
     return next(_index_differences(cut, batches), None)
 
 
@@ -143,14 +150,13 @@ def _table_of(rows: Sequence[Row]) -> SegmentTable:
     return SegmentTable(segments, torch.tensor([written for _, written in found], dtype=torch.bool))
 
 
-def _has_one_writer(cut: Cut) -> bool:
-    """Whether each token has one written copy, by the formulas."""
-    copies = [
-        sum(piece.written for piece in cut.pieces_of(request) if piece.holds(token))
-        for request, length in enumerate(cut.extend)
-        for token in range(length)
-    ]
-    return set(copies) == {1}
+def _is_whole(cut: Cut) -> bool:
+    """Whether each token has one written copy and no other token is held, by the formulas."""
+    places = ((piece, place) for piece in cut.all_pieces for place in range(piece.first_place, piece.stop_place))
+    inside = all(0 <= piece.token(place) < cut.padded[piece.request] for piece, place in places)
+    tokens = ((request, token) for request, length in enumerate(cut.extend) for token in range(length))
+    copies = (sum(piece.written for piece in cut.pieces_of(request) if piece.holds(at)) for request, at in tokens)
+    return inside and set(copies) == {1}
 
 
 def _index_differences(cut: Cut, batches: Sequence[CpBatch[Layout]]) -> Iterator[Difference]:

@@ -15,7 +15,7 @@ from dsa_cp.tools.prove.goals import Goal, Goals, Obligation
 from dsa_cp.tools.prove.obligations import OBLIGATIONS
 from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
 from dsa_cp.tools.prove.right import RIGHT, loosened
-from dsa_cp.tools.prove.solver import Z3_LOGIC, Unknowns, attempt, smallest, z3
+from dsa_cp.tools.prove.solver import Z3_LOGIC, Unknowns, attempt, no_truth_values, smallest, z3
 from dsa_cp.tools.prove.stage_fit import STAGES_FIT
 from dsa_cp.tools.prove.wrong import Variant
 
@@ -177,19 +177,21 @@ def _look(question: Question, parts: Sequence[Goals], requests: int | None, dead
 
 def _on_terms(layout: Layout, goals: Iterator[Goal]) -> Iterator[Goal]:
     """Yield goals; raises ArgumentError DSA602 where a formula of the layout does not take z3 terms."""
-    try:
-        yield from goals
-    except (TypeError, ValueError, z3.Z3Exception) as error:
-        raise ArgumentError(
-            f"a formula of layout {layout.name} does not run on z3 terms, so nothing can be proven of it",
-            facts=[
-                ("because", f"{type(error).__name__}: {error}"),
-                (
-                    "try",
-                    "use + - * %, and ops.divide, ops.smaller, ops.larger and ops.choose for //, min, max and if",
-                ),
-            ],
-        ) from error
+    while True:
+        try:
+            with no_truth_values():
+                goal = next(goals, None)
+        except (TypeError, ValueError, z3.Z3Exception) as error:
+            raise ArgumentError(
+                f"a formula of layout {layout.name} does not run on z3 terms, so nothing can be proven of it",
+                facts=[
+                    ("because", f"{type(error).__name__}: {error}"),
+                    ("try", "use + - * %, and ops.divide, ops.smaller, ops.larger and ops.choose for //, min, max and if"),
+                ],
+            ) from error
+        if goal is None:
+            return
+        yield goal
 
 
 def _try_goals(goals: Iterator[Goal], unknowns: Unknowns, deadline: float, found: _Attempt, *, is_any: bool) -> bool:

@@ -33,11 +33,9 @@ class Sample:
         """Yield batches that are smaller in one respect, the largest steps first."""
         count = len(self.extend)
         for request in range(count) if count > 1 else ():
-            yield Sample(
-                *(lens[:request] + lens[request + 1 :] for lens in (self.extend, self.prefix, self.padded)),
-                self.row_alignment,
-                self.decodes[:request] + self.decodes[request + 1 :],
-            )
+            kept = [other for other in range(count) if other != request]
+            lens = [tuple(each[other] for other in kept) for each in (self.extend, self.prefix, self.padded)]
+            yield Sample(lens[0], lens[1], lens[2], self.row_alignment, tuple(self.decodes[other] for other in kept))
         if self.row_alignment > 1:
             yield replace(self, row_alignment=1)
         for request in range(count):
