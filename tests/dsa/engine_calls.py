@@ -33,7 +33,7 @@ def batches(*lens: int, **options: Any) -> tuple[CpBatch[Any], ...]:
     """Two ranks of a zigzag; by default seven tokens, of which rank 0 holds three."""
     total = sum(lens or (7,))
     table = torch.arange(1, 4, dtype=torch.int32)[None]
-    slots = {"out_cache_loc": torch.arange(PAGE, PAGE + total), "page_table": table, "page_size": PAGE}
+    slots: dict[str, Any] = {"out_cache_loc": torch.arange(PAGE, PAGE + total), "page_table": table, "page_size": PAGE}
     return build_batches(Zigzag(), 2, lens or (7,), **(slots | options))
 
 
@@ -100,10 +100,10 @@ class Engine:
     def layer(self, batch: CpBatch[Any], layer: int = 0, **faults: Callable[..., Any]) -> None:
         """Run one layer of one rank under the observers; `faults` replace what stands between its functions."""
         batch = batch.at_layer(layer)
-        do = {name: faults.get(name, lambda one: one) for name in STEPS}
+        do: dict[str, Callable[..., Any]] = {name: faults.get(name, _as_it_is) for name in STEPS}
         buffer = do["buffer"](cache(layer))
         table: Any = declare_lasting(do["table"](cos_sin_table(16, ROPE, 1e4)), Table, Plain, "engine")
-        q_nope, q_rope, k_nope, k_rope = (one(batch) for one in INPUTS)
+        q_nope, q_rope, k_nope, k_rope = inputs(batch)
         local_positions = batch.positions[batch.local_rows]
         self.positions.after(
             self.positions.before(positions=batch.positions, rows=batch.local_rows, batch=batch),
@@ -146,8 +146,13 @@ class Engine:
         )
 
 
+OWN: Any = Local[L]  # type: ignore[valid-type]
 STEPS = ("buffer", "table", "positions", "k", "halves", "gathered", "loc", "q", "lens")
 """What a fault can replace between the engine's functions."""
+
+
+def _as_it_is(one: Any) -> Any:
+    return one
 
 
 def cache(layer: int, width: int = LATENT + ROPE) -> Tensor:
@@ -161,8 +166,7 @@ def rows(count: int, *shape: int) -> Tensor:
     return torch.randn(count, *shape, generator=torch.Generator().manual_seed(count)).bfloat16()
 
 
-def _input(state: object, *shape: int) -> Callable[[CpBatch[Any]], Any]:
-    return lambda batch: declare(rows(batch.nnz_local, *shape), Local[L], state, batch, "engine")
-
-
-INPUTS = (_input(Plain, HEADS, LATENT), _input(Raw, HEADS, ROPE), _input(Plain, 1, LATENT), _input(Raw, 1, ROPE))
+def inputs(batch: CpBatch[Any]) -> tuple[Any, ...]:
+    """Return this rank's rows as the projections leave them: latent and rope part of q, then of K in three dims."""
+    shapes = ((Plain, (HEADS, LATENT)), (Raw, (HEADS, ROPE)), (Plain, (1, LATENT)), (Raw, (1, ROPE)))
+    return tuple(declare(rows(batch.nnz_local, *shape), OWN, state, batch, "engine") for state, shape in shapes)
