@@ -327,8 +327,8 @@ WRONG: dict[str, Any] = {
     "on_fault is None; it must be 'raise', 'log' or a function of the error": lambda: observe(dye, NOTHING),
     "adapt names bead; dye has beads, factor, scope, dyed, packed": lambda: observe(dye, adapt={"bead": beads}),
     "beads is not decorated with @contract or @stage": lambda: observe(beads),
-    "dye has not an argument bead; it has beads, factor, scope": lambda: observe(dye).before(bead=1),
-    "dye has not a return value died; it has dyed, packed": lambda: observe(dye).after(
+    "dye has no bead; it has beads, factor, scope, and returns dyed, packed": lambda: observe(dye).before(bead=1),
+    "dye has no died; it has beads, factor, scope, and returns dyed, packed": lambda: observe(dye).after(
         observe(dye).before(scope=scope_of()), died=1
     ),
 }
