@@ -39,6 +39,12 @@ class ParamRecord:
     is_optional: bool
 
     @property
+    def needed_hint(self) -> object:
+        """The annotation of a value that is there: `Box[B]` of `Box[B] | None`."""
+        options = [option for option in get_args(self.hint) if option is not NoneType]
+        return options[0] if self.is_optional and len(options) == 1 else self.hint
+
+    @property
     def kind(self) -> object:
         """The class of the annotation, without its type parameters."""
         return get_origin(self.hint) or self.hint
@@ -63,8 +69,8 @@ class StageContract:
         advice: what to do about a code, where this stage knows better than the code's own text.
         flow: which argument's rows end up in which result: a return value, or an argument that is written in place.
         sources: where an argument may come from that no stage's rows flow into, as `scope.numbers` or
-            `number.numbers`; which of them fits, the annotations say. What another stage returned, or another tensor of the
-            scope, is refused; what a caller declared is not.
+            `number.numbers`; which of them fits, the annotations say. What another stage returned, or another tensor of
+            the scope, is refused; what a caller declared is not.
     """
 
     name: str

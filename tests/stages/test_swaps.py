@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, Mode, brand, brand_of, contract, contract_of, stage
-from dsa_contracts.core.brands import set_brand
 from dsa_contracts.core.marks import I32, I64, Plain
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.aliases import CausalLens, TopkIndices
 from dsa_contracts.dsa.states import KeyIds, Local, Positions
 from dsa_contracts.dsa.typevars import L, N

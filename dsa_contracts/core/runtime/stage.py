@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
 
-import torch
+from torch.compiler import is_compiling
 
 from dsa_contracts.core.contract import StageContract, contract_of, register_implementation
 from dsa_contracts.core.errors import TRIES, ContractError, StageInputError
@@ -80,7 +80,7 @@ class _Checked:
 
         @wraps(function)
         def checked(*args: object, **kwargs: object) -> object:
-            if Switch.unchecked_depth or torch.compiler.is_compiling():
+            if Switch.unchecked_depth or is_compiling():
                 return function(*args, **kwargs)
             if kwargs or len(args) != num_params:
                 args = self._positional(args, kwargs)

@@ -141,7 +141,10 @@ def test_no_time_is_unknown_and_a_finding(capsys: pytest.CaptureFixture[str]) ->
     [
         (
             ("--layout", "spiral"),
-            "layout is 'spiral'; it must be one of zigzag, interleave, interleave(block=64) with any block, vllm_zigzag",
+            (
+                "layout is 'spiral'; it must be one of "
+                "zigzag, interleave, interleave(block=64) with any block, vllm_zigzag, vllm_replicated"
+            ),
         ),
         (("--variant", "pad"), f"variant 'pad' is not known; known are {', '.join(VARIANTS)}"),
         (

@@ -4,7 +4,7 @@ Calls are recorded from a run of a small model, so that arguments, brands and ba
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args, get_origin
@@ -23,7 +23,6 @@ from dsa_cp.demo.cells import BACKENDS, RunSpec, make_job
 from dsa_cp.demo.run import run_rank
 from dsa_cp.demo.schedule import build_schedule
 from dsa_cp.demo.trace import TraceRequest
-from dsa_cp.layer import local_batch
 from dsa_cp.layer.kernel_sets import KERNEL_SETS, TorchKernels, observed
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layouts import Zigzag
@@ -64,12 +63,8 @@ def record_calls(kv_formats: tuple[str, ...] = ("fp8", "bf16", "fp8_656")) -> di
 
 @contextmanager
 def _recording(found: dict[str, RecordedCall]) -> Iterator[None]:
-    """Let the path note the last call of every stage; the two that make a batch's index tensors are called by name."""
-    with ExitStack() as replaced:
-        replaced.enter_context(patch.dict(KERNEL_SETS, {"torch": observed(TorchKernels, partial(_note, found))}))
-        for name in ("rebuild_positions", "reorder_causal_lens"):
-            function: Callable[..., Any] = getattr(observed(TorchKernels, partial(_note, found)), name)
-            replaced.enter_context(patch.object(local_batch, name, function))
+    """Let the path note the last call of every stage."""
+    with patch.dict(KERNEL_SETS, {"torch": observed(TorchKernels, partial(_note, found))}):
         yield
 
 

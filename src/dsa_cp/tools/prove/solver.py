@@ -56,8 +56,9 @@ Z3_LOGIC = Logic(Arithmetic(_divide, _smaller, _larger, _choose), _both)
 class Unknowns:
     """The lengths of a batch and whatever else goals are for all of, as z3 integers."""
 
-    def __init__(self, num_requests: int) -> None:
-        """Make the lengths of a batch that may be any legal ones."""
+    def __init__(self, num_requests: int, decodes: tuple[bool, ...] = ()) -> None:
+        """Make the lengths of a batch that may be any legal ones; which of its requests are decodes is given."""
+        self.decodes = decodes
         self.extend = self._lens("extend", num_requests)
         self.prefix = self._lens("prefix", num_requests)
         self.padded = self._lens("padded", num_requests)
@@ -188,4 +189,5 @@ def _read(goal: Goal, unknowns: Unknowns, model: Any) -> Counterexample:
         number(fact.says),
         fact.relation,
         number(fact.right),
+        unknowns.decodes if any(unknowns.decodes) else (),
     )
