@@ -353,3 +353,20 @@ def test_a_stage_and_an_observer_of_one_contract_do_not_share_calls() -> None:
         closed(strung(beads(), scope, state=Dyed), scale)
         assert watch.before(beads=strung(beads(), scope, state=Dyed)) is not None
         assert refused(watch, beads=strung(beads(), scope)).endswith("beads is Plain, not Dyed")
+
+
+@contract(returns=("found",))
+def look(cache: Ten[Strung, Plain, F32, UnitLast, Beads], watch: int, name: str) -> Ten[Strung, Plain, F32, UnitLast, Beads]:
+    """Parameters may have any names."""
+    raise NotImplementedError
+
+
+def test_parameters_may_be_called_as_the_observer_calls_its_own() -> None:
+    watch, scope = observe(look), scope_of()
+    with forward(scope):
+        for _ in range(3):
+            watch.after(watch.before(cache=strung(torch.ones(4), scope), watch=1, name="x"), found=torch.ones(4))
+        assert refused(watch, cache=strung(torch.ones(3), scope), watch=1).endswith(
+            "cache has 3 rows, beads is 4, bound by scope"
+        )
+    assert scope.log.calls == {"look": 3}

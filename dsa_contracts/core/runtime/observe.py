@@ -67,15 +67,11 @@ class Observer:
         self._always_reads_values = mode is Mode.VALUES
         self._results = tuple(record.name for record in contract.returns)
         adapted = {name: turn for name, turn in adapt.items() if name in (*contract.names, *self._results)}
-        known: dict[str, object] = {f"adapt_{name}": turn for name, turn in adapted.items()}
-        known |= {"ABSENT": ABSENT, "Switch": Switch, "is_compiling": is_compiling, "cache": self._checker.cache}
-        known |= {
-            "watch": self,
-            "agree": self._checker.agree,
-            "current_scope": current_scope,
-            "Scope": Scope,
-            "name": contract.name,
-        }
+        # Parameters of the contract have names of their own choice: all other names in the source begin with two underscores.
+        known: dict[str, object] = {f"__adapt_{name}": turn for name, turn in adapted.items()}
+        known |= {"__ABSENT": ABSENT, "__Switch": Switch, "__is_compiling": is_compiling, "__cache": self._checker.cache}
+        known |= {"__watch": self, "__agree": self._checker.agree, "__current_scope": current_scope, "__Scope": Scope}
+        known["__stage"] = contract.name
         self._before = written(*self._before_source(adapted), known)
         self._after = written(*self._after_source(adapted), known)
 
@@ -107,45 +103,44 @@ class Observer:
         return self._after
 
     def _before_source(self, adapted: Mapping[str, object]) -> tuple[str, list[str]]:
-        """Return head and body of `before`: a call that comes again is recognised here, any other goes on by `_look_at`."""
+        """Return head and body of `before`: a call that comes again is recognised here, any other goes on by `look_at`."""
         names = self.contract.names
-        shown = "".join(f"{name}=ABSENT, " for name in names)
-        lines = ["if watch.is_off or Switch.unchecked_depth or is_compiling(): return watch.skip()"]
-        lines.append("if unknown: watch.refuse_names(unknown)")
-        lines += [f"if {name} is not ABSENT: {name} = adapt_{name}({name})" for name in names if name in adapted]
-        scope = "scope_of_call"
+        shown = "".join(f"{name}=__ABSENT, " for name in names)
+        lines = ["if __watch.is_off or __Switch.unchecked_depth or __is_compiling(): return __watch.skip()"]
+        lines.append("if __unknown: __watch.refuse_names(__unknown)")
+        lines += _adapting(names, adapted)
         if self._scope_at is None:
-            lines.append(f"{scope} = current_scope() or Scope()")
+            lines.append("__scope = __current_scope() or __Scope()")
         else:
             own = names[self._scope_at]
-            lines.append(f"if {own} is ABSENT: {own} = current_scope()")
-            lines += [f"if {own} is None: return watch.skip()", f"{scope} = {own}"]
-        lines += ["watch.calls += 1", f"args = ({''.join(f'{name}, ' for name in names)})"]
+            lines.append(f"if {own} is __ABSENT: {own} = __current_scope()")
+            lines += [f"if {own} is None: return __watch.skip()", f"__scope = {own}"]
+        lines += ["__watch.calls += 1", f"__args = ({''.join(f'{name}, ' for name in names)})"]
         if not self._always_reads_values:
             lines += [
-                f"if not Switch.values_depth and isinstance({scope}, Scope):",
-                f"    for found in {scope}.dims.latest.get(cache, ()):",
-                f"        if found.is_again(args, {scope}):",
-                *([f"            agree(args, {scope}, found)"] if self._checker.places.comm is not None else []),
-                f"            return args, {scope}, found, None",
+                "if not __Switch.values_depth and isinstance(__scope, __Scope):",
+                "    for __found in __scope.dims.latest.get(__cache, ()):",
+                "        if __found.is_again(__args, __scope):",
+                *(["            __agree(__args, __scope, __found)"] if self._checker.places.comm is not None else []),
+                "            return __args, __scope, __found, None",
             ]
-        return f"before(*, {shown}**unknown)", [*lines, f"return watch.look_at(args, {scope})"]
+        return f"before(*, {shown}**__unknown)", [*lines, "return __watch.look_at(__args, __scope)"]
 
     def _after_source(self, adapted: Mapping[str, object]) -> tuple[str, list[str]]:
         """Return head and body of `after`."""
-        shown = "".join(f"{name}=ABSENT, " for name in self._results)
-        lines = ["if seen is None: return", "if unknown: watch.refuse_names(unknown)", "args, scope, found, first = seen"]
-        lines += [f"if {name} is not ABSENT: {name} = adapt_{name}({name})" for name in self._results if name in adapted]
-        results = ", ".join(self._results) if self._results else "None"
-        return f"after(seen, {f'*, {shown}' if shown else ''}**unknown)", [
-            *lines,
-            f"result = {results}",
-            "if first is None and found.leave(result, args, scope):",
-            "    log = scope.log",
-            "    log.calls[name] += 1",
-            "    if found.unknown: log.unknown[name] += found.unknown",
+        shown = "".join(f"{name}=__ABSENT, " for name in self._results)
+        return f"after(__seen, /, {f'*, {shown}' if shown else ''}**__unknown)", [
+            "if __seen is None: return",
+            "if __unknown: __watch.refuse_names(__unknown)",
+            *_adapting(self._results, adapted),
+            "__args, __scope, __found, __first = __seen",
+            f"__result = {', '.join(self._results) or 'None'}",
+            "if __first is None and __found.leave(__result, __args, __scope):",
+            "    __log = __scope.log",
+            "    __log.calls[__stage] += 1",
+            "    if __found.unknown: __log.unknown[__stage] += __found.unknown",
             "else:",
-            "    watch.look_at_results(result, seen)",
+            "    __watch.look_at_results(__result, __seen)",
         ]
 
     def refuse_names(self, unknown: Mapping[str, object]) -> None:
@@ -230,6 +225,11 @@ class Observer:
             self._on_fault(error)
         else:
             LOG.error("%s", error)
+
+
+def _adapting(names: tuple[str, ...], adapted: Mapping[str, object]) -> list[str]:
+    """Return the lines that turn what an engine has into what the contract names."""
+    return [f"if {name} is not __ABSENT: {name} = __adapt_{name}({name})" for name in names if name in adapted]
 
 
 def observe(
