@@ -162,8 +162,8 @@ def needs_storage(tensor: Tensor) -> bool:
 def adopt(tensor: Tensor, scope: Scope) -> bool:
     """Give a tensor without a brand that of the memory that it shows, if that is of this scope and layer.
 
-    What was left in memory by another scope or for another layer says nothing of what stands there now: buffers are used
-    again. Returns whether the tensor has a brand now.
+    What a scope left in memory says nothing in another scope or layer: buffers are used again. What outlives scopes, as a
+    cache of one layer, stays what it is. Returns whether the tensor has a brand now.
     """
     if hasattr(tensor, ATTRIBUTE):
         return getattr(tensor, ATTRIBUTE) is not None
@@ -172,15 +172,18 @@ def adopt(tensor: Tensor, scope: Scope) -> bool:
     if place is None or found is None:
         return False
     shown, (kind, key, token, layer) = found
-    if token is not None and token is not scope.token:
-        return False
-    if layer is not None and scope.layer is not None and layer != scope.layer:
+    if token is not None and (token is not scope.token or not _is_of(layer, scope.layer)):
         return False
     if shown.width != place.width and shown.holds(place):
         kind = _part_of(kind)
         key = kind.key
     setattr(tensor, ATTRIBUTE, (kind, key, token, layer))
     return True
+
+
+def _is_of(layer: int | None, now: int | None) -> bool:
+    """Whether what was made for a layer, or for any, goes with the layer that calls now work for, or with none."""
+    return layer is None or now is None or layer == now
 
 
 def _find(tensor: Tensor, place: Place) -> tuple[Place, BrandFields] | None:

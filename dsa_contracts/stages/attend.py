@@ -53,7 +53,7 @@ def dtypes_hold_values() -> Invariant:
     def check(call: Call) -> str | None:
         if call.tensor("q").dtype not in [mark.torch_dtype for mark in _QUERY_DTYPES]:
             return f"q is {call.tensor('q').dtype}"
-        out = call.values["out_dtype"]
+        out = call.shown("out_dtype")
         return None if out in _OUT_DTYPES else f"out_dtype is {getattr(out, '__name__', out)}"
 
     statement = "q is bf16, e4m3 or f32; out_dtype is BF16 or F32"
