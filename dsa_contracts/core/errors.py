@@ -19,7 +19,7 @@ CODES: dict[str, str] = {
     "DSA103": "a tensor has another dtype than its contract names",
     "DSA104": "a tensor has strides that its contract does not allow",
     "DSA105": "tensors of one call are on different devices",
-    "DSA106": "a tensor holds other rows, or rows in another order, than its contract names",
+    "DSA106": "a tensor holds other rows, or rows in another order, than its contract names, or comes from elsewhere",
     "DSA107": "a tensor is in another state than its contract names",
     "DSA108": "a tensor was made for another scope or another layer",
     "DSA109": "a tensor has another number of dims than its contract names",
@@ -92,6 +92,17 @@ def add_codes(codes: Mapping[str, str], tries: Mapping[str, str]) -> None:
     TRIES.update(tries)
 
 
+def know_code(code: str) -> None:
+    """Raise ContractDefinitionError DSA001 unless a code is known, here or in a vocabulary that is installed."""
+    if code in CODES:
+        return
+    from dsa_contracts.core.extensions import load_vocabularies
+
+    load_vocabularies()
+    if code not in CODES:
+        raise ContractDefinitionError(f"{code!r} is no known code", facts=[("try", "add_codes in its vocabulary")])
+
+
 class ContractError(Exception):
     """A violated promise: `code` is stable, `headline` is one line, `facts` are labelled lines under it."""
 
@@ -100,8 +111,7 @@ class ContractError(Exception):
     def __init__(self, headline: str, *, code: str | None = None, facts: Sequence[tuple[str, str]] = ()) -> None:
         """Store the parts of the message; a fact with an empty text is left out."""
         self.code = code or self.default_code
-        if self.code not in CODES:
-            raise KeyError(f"{self.code} is not in CODES; add_codes adds it")
+        know_code(self.code)
         self.headline = headline
         self.facts = tuple((label, text) for label, text in facts if text)
         super().__init__(self.render())

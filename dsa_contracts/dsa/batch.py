@@ -14,16 +14,30 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
-from dsa_contracts.core.brands import Kind, make_brand, set_brand
-from dsa_contracts.core.marks import I32, I64, Contiguous, Plain, dim_text, mark_text
+from dsa_contracts.core.brands import Kind, make_brand
+from dsa_contracts.core.marks import I32, I64, Contiguous, dim_text, mark_text
 from dsa_contracts.core.matching import substitute
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import Ten, TensorSpec, describe_tensor, spec_of, stride_fault
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
 from dsa_contracts.dsa.batch_itself import check_batch
 from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.dims import MaxPages, Nnz, NnzGathered, NnzLocal, NnzPadded, NumRequests
-from dsa_contracts.dsa.states import Global, Local, PerRequest, RankMajor, Sequence
+from dsa_contracts.dsa.states import (
+    Global,
+    KeyCounts,
+    Local,
+    PageIds,
+    PerRequest,
+    Positions,
+    RankMajor,
+    RequestIds,
+    RowIds,
+    RowPlaces,
+    Sequence,
+    TokenSlots,
+)
 from dsa_contracts.dsa.typevars import L
 
 
@@ -69,18 +83,18 @@ class CpBatch(Scope, Generic[L]):
     padded_lens: tuple[int, ...]
     rank_lens: tuple[int, ...]
     nnz_padded: int
-    positions: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]
-    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz]
-    request_of_row: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz]
-    local_rows: Ten[Local[L], Plain, I64, Contiguous, NnzLocal]
-    padded_rows: Ten[Local[L], Plain, I64, Contiguous, NnzPadded]
-    padded_index: Ten[Local[L], Plain, I64, Contiguous, NnzLocal]
-    local_request_of_row: Ten[Local[L], Plain, I32, Contiguous, NnzLocal]
-    gathered_rows: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered]
-    restore_index: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]
-    out_cache_loc: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz] | None = None
-    rank_major_loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered] | None = None
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages] | None = None
+    positions: Ten[Global[Sequence], Positions, I64, Contiguous, Nnz]
+    causal_lens: Ten[Global[Sequence], KeyCounts, I32, Contiguous, Nnz]
+    request_of_row: Ten[Global[Sequence], RequestIds, I32, Contiguous, Nnz]
+    local_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzLocal]
+    padded_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzPadded]
+    padded_index: Ten[Local[L], RowPlaces, I64, Contiguous, NnzLocal]
+    local_request_of_row: Ten[Local[L], RequestIds, I32, Contiguous, NnzLocal]
+    gathered_rows: Ten[Global[RankMajor[L]], RowIds, I64, Contiguous, NnzGathered]
+    restore_index: Ten[Global[Sequence], RowPlaces, I64, Contiguous, Nnz]
+    out_cache_loc: Ten[Global[Sequence], TokenSlots, I64, Contiguous, Nnz] | None = None
+    rank_major_loc: Ten[Global[RankMajor[L]], TokenSlots, I64, Contiguous, NnzGathered] | None = None
+    page_table: Ten[PerRequest, PageIds, I32, Contiguous, NumRequests, MaxPages] | None = None
     page_size: int = 64
     layer: int | None = None
     plan: str = ""
@@ -136,7 +150,7 @@ class CpBatch(Scope, Generic[L]):
                 facts=[("got", describe_tensor(tensor)), ("where", self.where)],
             )
         rows = substitute(spec.rows, self.bound_marks)
-        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}")
+        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}", is_declared=False)
         own = tensor.view_as(tensor)
         set_brand(own, make_brand(kind, self.token, None))
         object.__setattr__(self, name, own)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.marks import Contiguous, Plain
+from dsa_contracts.core.marks import Contiguous
 from dsa_contracts.dsa.row_formats import fp8_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, PackedRowStride, Raw, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, PackedRowStride, Raw, Rotated, TokenSlots
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.stages import all_gather_kv, split_kv
@@ -21,7 +21,7 @@ from tests.support.messages import contract_and_ran
 def test_b12_the_number_of_slots_is_compared_with_the_rows_before_anything_is_flattened() -> None:
     (batch,) = batches(Zigzag(), 1, [4], [0])
     args = valid_args("write_kv", batch)
-    two = in_sequence(batch.out_cache_loc[:2].clone(), Plain, batch)  # type: ignore[index]
+    two = in_sequence(batch.out_cache_loc[:2].clone(), TokenSlots, batch)  # type: ignore[index]
     rows = in_sequence(args["kv"].clone(), Packed[Bf16Row, Rotated], batch)
     error = refused("write_kv", args, kv=rows, loc=two)
     assert (error.code, error.headline) == ("DSA102", "write_kv: loc has 2 rows, which is neither nnz 4 nor nnz_gathered 4")

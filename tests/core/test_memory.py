@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.core.brands import brand_of, make_brand, set_brand
+from dsa_contracts.core.brands import brand_of, make_brand
 from dsa_contracts.core.contract import contract
 from dsa_contracts.core.invariant import Call, Invariant
 from dsa_contracts.core.marks import BF16, Plain, UnitLast
@@ -14,6 +14,7 @@ from dsa_contracts.core.modes import Mode
 from dsa_contracts.core.runtime import call_cache as memory_module
 from dsa_contracts.core.runtime.stage import stage
 from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.views import set_brand
 from tests.support.messages import refusal
 from tests.support.toy import (
     Blocks,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dsa_contracts.core.brands import declare, declare_lasting
 from dsa_contracts.core.contract import contract, contract_of
+from dsa_contracts.core.declarations import declare, declare_lasting
 from dsa_contracts.core.invariant import Call, Invariant
 from dsa_contracts.core.marks import BF16, F32, Plain, UnitLast
 from dsa_contracts.core.runtime.guards import HAS_GUARDS
@@ -112,7 +112,7 @@ def test_a_recognised_call_has_the_signature_of_the_one_it_looks_like(one: Any, 
         return  # a stale brand: equal to nothing, and refused before it could be remembered
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dsa_contracts.core.runtime.guards.HAS_GUARDS", HAS_GUARDS and not in_python)
-        is_again = look_of_call(first, crew, PLACES)
+        is_again = look_of_call(first, crew, PLACES, is_watched=False)
     for drawn in (one, two, *(one[:at] + two[at : at + 1] + one[at + 1 :] for at in range(7))):
         call, other = call_of(drawn)
         if other.signature is crew.signature and is_again(call, other):
@@ -124,4 +124,4 @@ def test_the_same_call_with_other_tensors_is_recognised(one: Any) -> None:
     first, crew = call_of(one)
     again, _ = call_of(one)
     if signature(first, crew) == signature(again, crew):
-        assert look_of_call(first, crew, PLACES)(again, crew)
+        assert look_of_call(first, crew, PLACES, is_watched=False)(again, crew)

@@ -67,13 +67,11 @@ def test_keys_of_the_indexer_go_the_way_of_kv_rows(monkeypatch: pytest.MonkeyPat
         plan = make_plan("trtllm", "fp8", comm=comm)
         job = make_job(spec_of(2), Interleave(), plan)
         run_ranks(2, lambda group, job=job: run_rank(group, job))  # type: ignore[misc]
-    assert {name: called["collective"].count(name) for name in ("all_gather_kv", "write_kv", "gather_write_kv")} == {
-        "all_gather_kv": called["collective"].count("select_topk") * 2,
-        "write_kv": called["collective"].count("select_topk") * 2,
-        "gather_write_kv": 0,
-    }
-    assert called["symmetric"].count("gather_write_kv") == called["symmetric"].count("select_topk") * 2 > 0
-    assert "all_gather_kv" not in called["symmetric"]
+    stages = ("all_gather_kv", "write_kv", "gather_write_kv_and_index", "gather_write_kv")
+    layers = called["symmetric"].count("select_topk")
+    assert layers == called["collective"].count("select_topk") > 0
+    assert [called["collective"].count(name) for name in stages] == [2 * layers, 2 * layers, 0, 0]
+    assert [called["symmetric"].count(name) for name in stages] == [0, 0, layers, 0], "one collective a layer"
 
 
 def test_the_schedule_of_these_tests_has_hits_and_a_one_token_request() -> None:

@@ -51,10 +51,10 @@ def test_what_only_known_inputs_say_is_not_claimed_of_a_result() -> None:
 
 def test_the_index_tensors_of_a_batch_are_branded() -> None:
     batch = batch_of(out_cache_loc=torch.arange(7))
-    assert described(batch.positions) == "Global[Sequence], Plain, from batch.positions"
-    assert described(batch.padded_rows) == "Local[Zigzag], Plain, zigzag, from batch.padded_rows"
+    assert described(batch.positions) == "Global[Sequence], Positions, from batch.positions"
+    assert described(batch.padded_rows) == "Local[Zigzag], RowIds, zigzag, from batch.padded_rows"
     assert batch.rank_major_loc is not None
-    assert described(batch.rank_major_loc) == "Global[RankMajor[Zigzag]], Plain, zigzag, from batch.rank_major_loc"
+    assert described(batch.rank_major_loc) == "Global[RankMajor[Zigzag]], TokenSlots, zigzag, from batch.rank_major_loc"
 
 
 def headline(function: Any, *args: Any) -> str:

@@ -9,10 +9,10 @@ from torch import Tensor
 from dsa_contracts import CpBatch, Mode, checking_values, contract_of, stage
 from dsa_contracts import stages as contracts
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import F32, Plain
+from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa import invariants
 from dsa_contracts.dsa.row_formats import RowFormat, RowPart
-from dsa_contracts.dsa.states import Bf16Row, Raw, Sequence
+from dsa_contracts.dsa.states import Bf16Row, Raw, RowIds, Sequence
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 from tests.dsa.toys import batch_of, global_rows, local, raw, rows_of
 from tests.support.messages import contract_and_ran, refusal
@@ -35,7 +35,8 @@ SCALED = torch.cat([torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [3.0]])], dim
 POOL = torch.zeros(3, 4, 8)
 
 
-SCALES: Any = RowFormat("zeros", Bf16Row, (RowPart("zeros", F32, 4, 0), RowPart("scales", F32, 1, 16)), is_quantized=True)
+ZEROS = (RowPart("zeros", F32, 4, 0), RowPart("scales", F32, 1, 16))
+SCALES: Any = RowFormat("zeros", Bf16Row, ZEROS, is_quantized=True, key="zeros", scales="scales")
 """A row format of four float32 zeros and a float32 scale."""
 
 
@@ -159,7 +160,7 @@ def test_positions_must_be_those_of_the_rows_that_a_brand_names() -> None:
 
 def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -> None:
     batch = batch_of()
-    flipped = local(batch.local_rows.flip(0), Plain, batch)
+    flipped = local(batch.local_rows.flip(0), RowIds, batch)
 
     def short(causal_lens: Any, rows: Any, batch: Any) -> Any:
         return causal_lens[rows] - 1

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import CpBatch, Layout, declare
-from dsa_contracts.core.marks import Plain
-from dsa_contracts.dsa.states import Global, Local, Raw
+from dsa_contracts.dsa.states import Global, Local, Positions, Raw
 from dsa_contracts.dsa.typevars import L
 from dsa_cp.layouts import Zigzag, build_batches
 
@@ -46,6 +45,6 @@ def global_rows(tensor: Tensor, order: object, state: object, batch: CpBatch[Any
 
 def args_of(batch: CpBatch[Any], **changes: Any) -> tuple[Any, ...]:
     """Legal arguments of `turn` on rank 0, branded, with some of them changed."""
-    positions = local(batch.positions[batch.local_rows], Plain, batch)
+    positions = local(batch.positions[batch.local_rows], Positions, batch)
     args = {"x": raw(rows_of(batch.nnz_local), batch), "positions": positions, "scale": 2.0, "batch": batch}
     return tuple((args | changes).values())

@@ -41,7 +41,7 @@ def test_any_batch_in_any_layout_leaves_the_bytes_and_outputs_of_one_rank(
     schedule: Schedule, layout: Layout, cp_size: int, kv_format: str, seed: int
 ) -> None:
     spec = RunSpec(MODELS["tiny"], schedule, cp_size, num_layers=1, seed=seed)
-    plan = make_plan(BACKENDS[kv_format], kv_format)
+    plan = make_plan(BACKENDS[kv_format], kv_format, layout=layout.name, cp_size=cp_size)
     reference = reference_for(spec, plan)
     assert torch.count_nonzero(reference.pools[0]) > 0
     for verdict in verdicts_of(spec, make_job(spec, layout, plan), reference):

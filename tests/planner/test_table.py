@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsa_contracts.dsa.codes import PlanError
-from dsa_cp.layer.wiring import PLACEMENTS
+from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.planner import Plan
 from dsa_cp.planner.reading import plan_from_json
 from dsa_cp.planner.table import Row, all_rows, plans_page

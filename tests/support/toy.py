@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.brands import brand, declare
+from dsa_contracts.core.brands import brand
 from dsa_contracts.core.comm import Comm
 from dsa_contracts.core.contract import contract, contract_of
+from dsa_contracts.core.declarations import declare
 from dsa_contracts.core.errors import ContractError
 from dsa_contracts.core.invariant import Call, Invariant
 from dsa_contracts.core.marks import BF16, I64, U8, Contiguous, Dim, DType, Plain, Rows, RowStride, State, UnitLast, mark_text

@@ -58,22 +58,27 @@ def place_of(function: Callable[..., object]) -> str:
     return name if code is None else f"{name}, {shown_place(code)}"
 
 
-def refuse_other_objects(
+def refuse_other_number(contract: StageContract, results: tuple[object, ...], scope: Scope, implementation: str) -> None:
+    """Raise StageOutputError DSA201 where results are too few or too many."""
+    if len(results) == len(contract.returns):
+        return
+    raise StageOutputError(
+        f"{contract.name}: returned {len(results)} values, its contract has {len(contract.returns)}",
+        facts=[
+            ("expected", ", ".join(record.name for record in contract.returns) or "no return value"),
+            ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
+            ("where", scope.where),
+            ("contract", contract.location),
+            ("ran", implementation),
+            ("try", TRIES["DSA201"]),
+        ],
+    )
+
+
+def refuse_arguments(
     contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], scope: Scope, implementation: str
 ) -> None:
-    """Raise StageOutputError where results are too few or too many (DSA201), or one is an argument itself (DSA123)."""
-    if len(results) != len(contract.returns):
-        raise StageOutputError(
-            f"{contract.name}: returned {len(results)} values, its contract has {len(contract.returns)}",
-            facts=[
-                ("expected", ", ".join(record.name for record in contract.returns) or "no return value"),
-                ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
-                ("where", scope.where),
-                ("contract", contract.location),
-                ("ran", implementation),
-                ("try", TRIES["DSA201"]),
-            ],
-        )
+    """Raise StageOutputError DSA123 where a result is an argument itself."""
     for name, arg in zip(contract.names, args, strict=True):
         if isinstance(arg, Tensor) and any(arg is result for result in results):
             raise StageOutputError(

@@ -9,7 +9,7 @@ from dsa_contracts.core.brands import Brand, brand_of
 from dsa_contracts.core.contract import ParamRecord, StageContract
 from dsa_contracts.core.errors import TRIES, ContractError, StageInputError, StageOutputError
 from dsa_contracts.core.invariant import Invariant
-from dsa_contracts.core.marks import dim_name, dim_text, dtype_text, mark_text
+from dsa_contracts.core.marks import Plain, dim_name, dim_text, dtype_text, mark_text
 from dsa_contracts.core.matching import Bound, dtype_mark_text, rows_clash, state_clash
 from dsa_contracts.core.parts import Parts
 from dsa_contracts.core.scope import Scope
@@ -44,7 +44,24 @@ class Diagnosis:
     def brand_error(self, param: ParamRecord, brand: Brand, fault: tuple[str, str]) -> ContractError:
         """Return the error for a brand that does not fit."""
         code, what = fault
-        return self._error(code, f"{param.name} {what}", param, f"its brand: {brand.describe()}")
+        because = f"its brand: {brand.describe()}"
+        known = param.spec is not None and code == "DSA107" and self._advice_on_numbers(param.name, param.spec.state)
+        return self._error(code, f"{param.name} {what}", param, because, ahead=known or "")
+
+    def _advice_on_numbers(self, name: str, state: object) -> str:
+        """Return what to do about numbers that count or index something else; an empty text where a state is no such mark."""
+        if not (isinstance(state, type) and issubclass(state, Plain) and state is not Plain):
+            return ""
+        own = f"a tensor of your own is declared as {mark_text(state)} where it enters the path, with dsa_contracts.declare"
+        sources = " or ".join(self.contract.sources_of(name))
+        return f"pass {sources}; {own}" if sources else own
+
+    def source_error(self, param: ParamRecord, brand: Brand, sources: tuple[str, ...]) -> ContractError:
+        """Return the error for a tensor of the right rows and state that another stage made, or that has another name."""
+        wanted = " or ".join(sources)
+        headline = f"{param.name} comes from {brand.kind.producer}, not from {wanted}"
+        advice = f"pass {wanted}; where something else makes the same, say so with dsa_contracts.declare"
+        return self._error("DSA106", headline, param, f"its brand: {brand.describe()}", ahead=advice)
 
     def unstated_error(self, param: ParamRecord) -> ContractError:
         """Return the error for a tensor whose rows and order nothing states."""
@@ -64,7 +81,10 @@ class Diagnosis:
         ]
         return kind(f"{self.contract.name}: {fault}", code=invariant.code, facts=facts)
 
-    def _error(self, code: str, headline: str, param: ParamRecord, because: str, better: str = "") -> ContractError:
+    def _error(
+        self, code: str, headline: str, param: ParamRecord, because: str, better: str = "", *, ahead: str = ""
+    ) -> ContractError:
+        """Return the error; its advice is `ahead`, which goes before what the contract says of the code, or as `_advice`."""
         kind = StageOutputError if self.is_output else StageInputError
         facts = [
             ("expected", self._expected(param)),
@@ -72,7 +92,7 @@ class Diagnosis:
             ("because", because),
             ("where", self.scope.where),
             ("contract", self.contract.location),
-            ("try", self._advice(code, better)),
+            ("try", ahead or self._advice(code, better)),
         ]
         return kind(f"{self.contract.name}: {headline}", code=code, facts=facts)
 

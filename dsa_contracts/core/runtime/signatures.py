@@ -13,6 +13,7 @@ from dsa_contracts.core.contract import StageContract
 from dsa_contracts.core.marks import dtype_text
 from dsa_contracts.core.parts import Marked, Parts
 from dsa_contracts.core.scope import Scope
+from dsa_contracts.core.views import adopt
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def call_signature(args: tuple[object, ...], scope: Scope, places: Places) -> tu
             parts += (type(arg), arg)
             continue
         for tensor in tensors:
-            brand = getattr(tensor, ATTRIBUTE, None)
+            brand = getattr(tensor, ATTRIBUTE, None) if adopt(tensor, scope) else None
             add(metadata_key(tensor))
             if brand is None:
                 add(None)

@@ -11,6 +11,7 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.cli.command_options import GroupChoice
 from dsa_cp.cli.output import print_error, print_json, print_line
+from dsa_cp.layouts import layout_choices
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.choice import Cost
 from dsa_cp.planner.compare import KINDS, Comparison, compare
@@ -50,7 +51,7 @@ class Other(StrEnum):
 def command(
     prefill_backend: Annotated[str, typer.Option(help="Backend of prefill: " + ", ".join(CAPABILITIES) + ".")] = "trtllm",
     decode_backend: Annotated[str | None, typer.Option(help="Backend of decode; default: that of prefill.")] = None,
-    layout: Annotated[str, typer.Option(help="zigzag, interleave, interleave(block=64), vllm_zigzag.")] = "zigzag",
+    layout: Annotated[str, typer.Option(help=f"{layout_choices()}.")] = "zigzag",
     kv_format: Annotated[str, typer.Option(help="Row format of the pool: bf16, fp8, fp8_656.")] = "fp8",
     cp_size: Annotated[int, typer.Option(help="Ranks.")] = 4,
     prefix: Annotated[bool, typer.Option(help="Requests may have tokens in the pool already.")] = True,

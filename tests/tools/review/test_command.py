@@ -66,7 +66,8 @@ def test_contracts_are_compared_with_a_lock(tmp_path: Path, capsys: Output) -> N
 
 def test_a_breaking_change_is_a_finding(tmp_path: Path, capsys: Output) -> None:
     lock = tmp_path / "lock.json"
-    edit = ("q_rope: Ten[Local[L], Rotated, BF16, UnitLast", "q_rope: Ten[Local[L], Rotated, BF16, Contiguous")
+    dense = "Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkRopeHeadDim]"
+    edit = ("q_rope: QRope[L, Rotated, N]", f"q_rope: {dense}")
     lock.write_text(lock_text(changed("merge_q", edit)))
     line = (
         "breaking   merge_q.q_rope: strides Contiguous -> UnitLast; for implementations, kernel authors"

@@ -84,7 +84,7 @@ def test_files_that_hold_nothing_of_their_stage_are_found(tmp_path: Path) -> Non
 )
 def test_the_path_does_not_decide_again_what_the_plan_has_decided(tmp_path: Path, test: str, name: str) -> None:
     found = [line.partition(" ")[2] for line in lines(build(tmp_path, src__dsa_cp__layer__path=test))]
-    text = f"REV003 path.py branches on {name}; the plan has decided that, and wiring has the function"
+    text = f"REV003 path.py branches on {name}; the plan has decided that, and its route has the function"
     assert found == ([text] if name else [])
 
 

@@ -102,7 +102,7 @@ def environment(*, is_html: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals["codes"] = CODES
+    made.globals["codes"] = {code: text for code, text in CODES.items() if code.startswith("DSA")}
     made.filters["cell"] = lambda text: text.replace("|", "\\|")
     return made
 
