@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.formulas import INTS, interleave_count
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch, build_batches
-from dsa_cp.layouts.formulas import INTS, interleave_count
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 
 

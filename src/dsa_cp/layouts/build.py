@@ -14,10 +14,10 @@ from torch import Tensor
 
 from dsa_contracts.core.brands import T, brand
 from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
 from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.indices import BatchLens, RankMajorRows, rank_major_rows, row_facts
 from dsa_contracts.dsa.typevars import L
-from dsa_cp.layouts.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
-from dsa_cp.layouts.indices import BatchLens, RankMajorRows, rank_major_rows, row_facts
 
 
 def build_batches(

@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.formulas import TENSORS, interleave_count, interleave_token
 from dsa_contracts.dsa.layout import Layout, SegmentTable
-from dsa_cp.layouts.formulas import TENSORS, interleave_count, interleave_token
 from dsa_cp.layouts.tables import lens_tensor, segment_table
 
 

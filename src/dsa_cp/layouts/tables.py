@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dsa_contracts.dsa.checks import check_group, checked_lens
 from dsa_contracts.dsa.layout import SegmentTable
-from dsa_cp.layouts.checks import check_group, checked_lens
 
 
 def lens_tensor(padded_lens: Sequence[int], cp_size: int) -> Tensor:

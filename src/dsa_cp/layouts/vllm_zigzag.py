@@ -31,8 +31,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dsa_contracts.dsa.formulas import TENSORS, vllm_bounds, vllm_slot, vllm_written
 from dsa_contracts.dsa.layout import Layout, SegmentTable
-from dsa_cp.layouts.formulas import TENSORS, vllm_bounds, vllm_slot, vllm_written
 from dsa_cp.layouts.tables import lens_tensor, segment_table
 
 

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dsa_contracts.dsa.formulas import TENSORS, zigzag_bounds, zigzag_slot
 from dsa_contracts.dsa.layout import Layout, SegmentTable
-from dsa_cp.layouts.formulas import TENSORS, zigzag_bounds, zigzag_slot
 from dsa_cp.layouts.tables import lens_tensor, segment_table
 
 

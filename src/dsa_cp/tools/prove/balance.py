@@ -6,7 +6,8 @@ A cut without it can be whole and still be another layout: one that gives the la
 from collections.abc import Iterator
 from itertools import pairwise
 
-from dsa_cp.layouts import Interleave, VllmZigzag, formulas
+from dsa_contracts.dsa import formulas
+from dsa_cp.layouts import Interleave, VllmZigzag
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Fact, Goal, Obligation
 from dsa_cp.tools.prove.terms import Ask, Claim, Term

@@ -2,16 +2,17 @@
 
 `dsa_cp.layouts` does this with tensors (`cumsum`, `repeat_interleave`, index puts); here it is written a second time, on
 one value at a time, so that lengths can be z3 terms. On ints it gives what `build_batches` gives, which a test shows on
-every case up to a bound. The formulas themselves are those of `dsa_cp.layouts.formulas`, looked up when they are called.
+every case up to a bound. The formulas themselves are those of `dsa_contracts.dsa.formulas`, looked up when they are called.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import INTS
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmZigzag, formulas
-from dsa_cp.layouts.formulas import INTS
+from dsa_cp.layouts import Interleave, VllmZigzag
 from dsa_cp.tools.prove.pieces import Chunk, Deal, Piece
 from dsa_cp.tools.prove.terms import Logic, Term
 

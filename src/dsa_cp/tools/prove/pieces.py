@@ -7,7 +7,7 @@ from the request's first new token, places from the rank's first row.
 from dataclasses import dataclass
 from typing import Protocol
 
-from dsa_cp.layouts import formulas
+from dsa_contracts.dsa import formulas
 from dsa_cp.tools.prove.terms import Claim, Logic, Term
 
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from dsa_contracts.core.tensors import describe_tensor
 from dsa_contracts.dsa.codes import BatchError
-from dsa_contracts.dsa.layout import SegmentTable
-from dsa_cp.layouts.formulas import (
+from dsa_contracts.dsa.formulas import (
     INTS,
     TENSORS,
     causal_len_of,
@@ -23,6 +22,7 @@ from dsa_cp.layouts.formulas import (
     real_tokens,
     row_of,
 )
+from dsa_contracts.dsa.layout import SegmentTable
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.tensors import describe_tensor
 from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
 from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.formulas import INTS, ceil_div
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts.formulas import INTS, ceil_div
 
 MAX_CAUSAL_LEN = torch.iinfo(torch.int32).max
 
