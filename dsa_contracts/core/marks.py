@@ -18,9 +18,11 @@ class Dim:
 
     Attributes:
         varies: whether the dim may differ between the calls of one scope, as the width of two kinds of rows does.
+        optional: whether a scope may be without the dim; a type variable then stands for its other dims alone.
     """
 
     varies: ClassVar[bool] = False
+    optional: ClassVar[bool] = False
 
 
 class Rows:

@@ -12,7 +12,7 @@ from dsa_contracts.dsa.layout import SegmentTable
 def lens_tensor(padded_lens: Sequence[int], cp_size: int) -> Tensor:
     """Return the lengths that a layout cuts as int64 on the CPU; raises BatchError DSA301 or DSA302."""
     check_group(cp_size)
-    return torch.tensor(checked_lens("padded_lens", padded_lens, least=1), dtype=torch.int64)
+    return torch.tensor(checked_lens("padded_lens", padded_lens, least=0), dtype=torch.int64)
 
 
 def segment_table(request: Tensor, start: Tensor, stop: Tensor, written: Tensor | None = None) -> SegmentTable:
