@@ -327,8 +327,8 @@ class CpBatch(Scope, Generic[L]):
         table = None if self.page_table is None else tuple(self.page_table.shape)
         facts = (self.layout, self.cp_size, self.cp_rank, self.nnz, self.nnz_local, self.nnz_padded)
         more = (self.num_requests, self.max_seq_len, self.page_size, table, str(self.device), self.plan)
-        more += (self.nnz_shard, self.nnz_engine)
-        return _SIGNATURES.setdefault((*facts, *more), BatchSignature())
+        counts = (self.nnz_shard, self.nnz_engine)
+        return _SIGNATURES.setdefault((*facts, *more, *counts), BatchSignature())
 
     @cached_property
     def fingerprint(self) -> str:

@@ -61,5 +61,5 @@ def _facts(batch: "CpBatch[L]") -> list[tuple[str, str, Tensor, Tensor]]:
         ("padded_rows", "DSA119", batch.padded_rows, gathered),
         ("restore_index", "DSA119", batch.gathered_rows[batch.restore_index], every),
         ("shard_rows", "DSA119", shard[shard >= 0], batch.local_rows),
-        ("engine_rows", "DSA119", engine[engine >= 0].unique(), every),
+        ("engine_rows", "DSA119", torch.unique(engine[engine >= 0]), every),
     ]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.layout import Layout, SegmentTable
 
 
@@ -43,6 +44,36 @@ class GivenLayout(Layout):
             table = torch.tensor(held, dtype=torch.int64).view(-1, 3)
             tables.append(SegmentTable(table, torch.tensor(written, dtype=torch.bool)))
         return cls(name, tables)
+
+    @classmethod
+    def from_rows(cls, name: str, rows: Sequence[Sequence[int]], padded_lens: Sequence[int]) -> "GivenLayout":
+        """Return the layout of the rows that each rank holds.
+
+        Args:
+            name: the layout's written name.
+            rows: of each rank, in its order: tokens of the flattened batch, the engine's padding of a request counted as its
+                tokens; negative ones, which pad a shard, stand behind all others and are left out.
+            padded_lens: tokens of each request, engine padding included.
+
+        Raises:
+            BatchError: DSA303, a row stands behind padding, or is of no request.
+        """
+        stops = torch.tensor(padded_lens, dtype=torch.int64).cumsum(0)
+        starts = torch.cat((stops.new_zeros(1), stops[:-1]))
+        listed = []
+        for rank, held in enumerate(rows):
+            real = [row for row in held if row >= 0]
+            if any(row < 0 for row in held[: len(real)]) or any(row >= sum(padded_lens) for row in real):
+                raise BatchError(f"{name}: rows {list(held)} of rank {rank} are no rows of this batch", code="DSA303")
+            at = torch.tensor(real, dtype=torch.int64)
+            request = torch.searchsorted(stops, at, right=True)
+            is_start = torch.ones_like(at, dtype=torch.bool)
+            is_start[1:] = (at[1:] != at[:-1] + 1) | (request[1:] != request[:-1])
+            is_stop = torch.cat((is_start[1:], is_start.new_ones(min(len(real), 1))))
+            first, request, last = at[is_start], request[is_start], at[is_stop]
+            segments = torch.stack((request, first - starts[request], last + 1 - starts[request]), dim=1)
+            listed.append([(int(each[0]), int(each[1]), int(each[2])) for each in segments.tolist()])
+        return cls.from_lists(name, listed)
 
     @property
     def name(self) -> str:

@@ -58,7 +58,7 @@ class BatchSlots:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Start from what was given."""
-        self.__init__(**state)  # type: ignore[misc, arg-type]
+        self.__init__(**state)  # type: ignore[misc]
 
     def ordered(self, order: SlotOrder, batch: "CpBatch[L]") -> Tensor:
         """Return the slots in an order of the batch's rows; the skip value stands where no row is written."""

@@ -14,7 +14,7 @@ from dsa_contracts.dsa.states import Local
 
 
 def rows_are_this_ranks(rows: str = "rows") -> Invariant:
-    """Row indices are the batch's own, padded or not: the same rows, in local order."""
+    """Row indices are the batch's own, padded or not, or as an engine pads them: the same rows, in local order."""
 
     def check(call: Call) -> str | None:
         got, batch = call.tensor(rows), batch_of(call)
@@ -28,7 +28,7 @@ def rows_are_this_ranks(rows: str = "rows") -> Invariant:
         at = first(got != want)
         return f"{rows}[{at}] is {int(got[at])}, local row {at} of this rank is {int(want[at])}"
 
-    statement = f"{rows} is batch.local_rows, batch.padded_rows, or batch.shard_rows of an engine"
+    statement = f"{rows} is batch.local_rows or batch.padded_rows"
     return Invariant("rows_are_this_ranks", "DSA119", rows, statement, True, check, shows_rows=True)
 
 
