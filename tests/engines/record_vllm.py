@@ -51,9 +51,17 @@ def stand_in(name: str, path: Path | None = None, **attributes: object) -> None:
 
 def functions(path: Path, names: list[str], space: dict[str, Any]) -> dict[str, Any]:
     """Return functions of a file of vLLM without importing what else is in it."""
-    body = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef) and node.name in names]
+    body: list[ast.stmt] = [
+        node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef) and node.name in names
+    ]
     exec(compile(ast.Module(body, []), str(path), "exec"), space)
     return {name: space[name] for name in names}
+
+
+class CUDAGraphMode(enum.Enum):
+    """vLLM's modes."""
+
+    NONE, PIECEWISE, FULL = 0, 1, 2
 
 
 class BlockTables:
@@ -84,10 +92,8 @@ def load(root: Path) -> tuple[Any, Any, Any, Any]:
         stand_in(".".join(["vllm", *folder.split("/")]) if folder else "vllm", root / folder)
     for name in ("vllm.v1.attention.backends", "vllm.distributed", "vllm.utils"):
         stand_in(name)
-    mode = enum.Enum("CUDAGraphMode", {"NONE": 0, "PIECEWISE": 1, "FULL": 2})
-    stand_in("vllm.config", CUDAGraphMode=mode, VllmConfig=object)
-    groups = {"get_dcp_group": lambda: None, "get_pcp_group": lambda: GROUP[0], "get_tp_group": lambda: None}
-    stand_in("vllm.distributed.parallel_state", **groups)
+    stand_in("vllm.config", CUDAGraphMode=CUDAGraphMode, VllmConfig=object)
+    stand_in("vllm.distributed.parallel_state", get_dcp_group=None, get_pcp_group=lambda: GROUP[0], get_tp_group=None)
     stand_in("vllm.logger", init_logger=logging.getLogger)
     stand_in("vllm.triton_utils", triton=import_module("triton"), tl=import_module("triton.language"))
     setattr(sys.modules["vllm.utils"], "random_uuid", lambda: "x")  # noqa: B010
@@ -99,7 +105,7 @@ def load(root: Path) -> tuple[Any, Any, Any, Any]:
     stand_in("vllm.v1.worker.gpu.block_table", BlockTables=BlockTables)
     found = ("v1.worker.gpu.pcp_manager", "v1.worker.gpu.input_batch", "v1.attention.ops.pcp")
     pcp_manager, input_batch, pcp = (import_module(f"vllm.{name}") for name in found)
-    return pcp_manager, input_batch, pcp, mode
+    return pcp_manager, input_batch, pcp, CUDAGraphMode
 
 
 class Group:

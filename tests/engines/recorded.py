@@ -45,11 +45,11 @@ def vllm_replicated(case: Case) -> list[int]:
 def vllm_engine_rows(case: Case) -> list[int]:
     """Rows that vLLM hands to its cache: under DCP the decodes once, then what the gather of the prefills gives."""
     size = case["ranks"][0]["num_tokens_after_padding"]
-    shards = [one["rows"] + [-1] * (size - len(one["rows"])) for one in case["ranks"]]
+    shards: list[list[int]] = [one["rows"] + [-1] * (size - len(one["rows"])) for one in case["ranks"]]
     own = len(case["decodes"]) if case["dcp_size"] > 1 else 0
     if own == size:
-        return shards[0]
-    return shards[0][:own] + [row for shard in shards for row in shard[own:]]
+        return list(shards[0])
+    return [*shards[0][:own], *(row for shard in shards for row in shard[own:])]
 
 
 def vllm_batch(case: Case, rank: int) -> CpBatch[GivenLayout]:
