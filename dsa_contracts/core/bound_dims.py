@@ -23,15 +23,17 @@ class BoundDims:
         dims: what is bound, by name.
         applied: remembered calls that agree with it and have bound what they bind.
         latest: of each call cache, the latest few of them that this scope made.
+        declared: what was declared of tensors in this scope, see `declarations`.
     """
 
     dims: dict[str, Bound] = field(default_factory=dict)
     applied: set[object] = field(default_factory=set)
     latest: dict[object, tuple[Any, ...]] = field(default_factory=dict)
+    declared: dict[tuple[int, int, str], tuple[Any, ...]] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, object]:
         """What a copy of the scope, or one in another process, takes along: dims, and no memory of calls."""
-        return {"dims": dict(self.dims), "applied": set(), "latest": {}}
+        return {"dims": dict(self.dims), "applied": set(), "latest": {}, "declared": {}}
 
     def value(self, name: str) -> int | None:
         """Return a dim's value, None where it is not bound."""

@@ -1,12 +1,13 @@
 """What a collective stage needs from a group of ranks: bytes moved, and a way to fail together."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from dsa_contracts.core.errors import ContractError, RankError
+from dsa_contracts.core.errors import ArgumentError, ContractError, NotShownError, RankError
 
 
 @runtime_checkable
@@ -60,6 +61,41 @@ class Comm(Group, Protocol):
         Raises:
             RankError: DSA502 where another rank failed or ended, DSA503 where one did not come in time.
         """
+
+
+class PassiveComm:
+    """A group for calls that are only watched: it moves nothing, waits for nobody, and notes what ranks should agree on.
+
+    Attributes:
+        size: ranks of the group that the watched call uses.
+        rank: this rank.
+        agreed: what each collective stage was called with, in order, to be compared between ranks afterwards; the latest
+            `LATEST_LIMIT` of them.
+    """
+
+    LATEST_LIMIT: ClassVar[int] = 1024
+
+    def __init__(self, size: int, rank: int) -> None:
+        """Watch one rank of a group; raises ArgumentError DSA602 unless `0 <= rank < size`."""
+        if not 0 <= rank < size:
+            raise ArgumentError(f"rank is {rank} of {size}; it must be in 0..{size - 1}")
+        self.size, self.rank = size, rank
+        self.agreed: deque[str] = deque(maxlen=self.LATEST_LIMIT)
+
+    def all_gather(self, rows: Tensor) -> Tensor:
+        """Raise NotShownError: what other ranks hold is not looked at."""
+        raise NotShownError("a watched call adds no collective; what other ranks hold is not shown")
+
+    def agree(self, fingerprint: str) -> None:
+        """Note what the ranks of the collective should agree on."""
+        self.agreed.append(fingerprint)
+
+    def fail(self, reason: str) -> RankError:
+        """Return the error of this rank; no other rank is told."""
+        return RankError(reason, code="DSA502")
+
+    def done(self) -> None:
+        """Do nothing: no rank waits for this one."""
 
 
 @contextmanager

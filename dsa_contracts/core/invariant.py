@@ -27,15 +27,22 @@ class Call:
         stage: the stage.
         values: arguments and return values.
         scope: the scope that the call belongs to.
+        reads_data: whether the invariants that look at it now may read device data.
     """
 
     stage: str
     values: dict[str, object]
     scope: Scope
+    reads_data: bool = True
 
     def tensor(self, name: str) -> Tensor:
-        """Return a tensor argument or return value."""
-        return self.value(name, Tensor)
+        """Return a tensor argument or return value; rows that are held part by part are packed where data is read."""
+        value = self.values[name]
+        if not isinstance(value, Parts):
+            return self.value(name, Tensor)
+        if not self.reads_data or any(part.dim() > 2 for part in value.tensors):
+            raise NotShownError(f"{self.stage}: {name} is not shown as one tensor")
+        return value.packed()
 
     def width(self, name: str) -> int:
         """Return the last dim of a tensor; of rows that are held part by part, their bytes."""
@@ -61,8 +68,8 @@ class Call:
     def value(self, name: str, kind: type[Value]) -> Value:
         """Return an argument or return value of a known kind; raises ContractDefinitionError DSA001 for another kind."""
         value = self.values[name]
-        if value is ABSENT or (isinstance(value, Parts) and kind is Tensor):
-            raise NotShownError(f"{self.stage}: {name} is not shown as one {kind.__name__}")
+        if value is ABSENT:
+            raise NotShownError(f"{self.stage}: {name} is not shown")
         if not isinstance(value, kind):
             raise ContractDefinitionError(
                 f"an invariant of {self.stage} reads {name} as {kind.__name__}; it is {type(value).__name__}"
@@ -75,7 +82,7 @@ class Invariant:
     """A named fact about a call.
 
     Attributes:
-        name: the fact, as in `positions_match_rows`.
+        name: the fact, as in `numbers_match_rows`.
         code: the code of the error that its violation raises.
         subject: the parameter or return value that it is about.
         statement: the fact in a sentence, for tables and for the `expected` line of the error.

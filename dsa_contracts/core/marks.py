@@ -32,10 +32,12 @@ class Rows:
         stated: where a tensor of these rows must have a brand in values mode, since no value of it shows which they are:
             `always`, only `in a layer`, or `never`.
         how_stated: what to do where such a tensor has none; empty for the usual advice.
+        is_store: whether such a tensor is one store however its places are grouped, as the places of a shelf into boxes.
     """
 
     stated: ClassVar[Literal["always", "in a layer", "never"]] = "never"
     how_stated: ClassVar[str] = ""
+    is_store: ClassVar[bool] = False
 
 
 class State:
@@ -120,7 +122,7 @@ def dim_name(dim: type[Dim]) -> str:
 
 
 def mark_text(mark: object) -> str:
-    """Return how a mark is written: `Global[RankMajor[L]]`, `R`, `Packed[F, Rotated]`."""
+    """Return how a mark is written: `All[ByRank[L]]`, `R`, `Packed[F, Cold]`."""
     origin = get_origin(mark)
     if origin is None:
         return getattr(mark, "__name__", str(mark))

@@ -1,8 +1,8 @@
 """Whether the state of a tensor fits what a contract states: decided here for run-time checks, planner, proofs and review.
 
 A pattern is what stands in a stub: marks, with type variables where any of several will do. A value is what a tensor has:
-concrete marks. A variable takes the first value that it meets and keeps it for the call, so that two arguments in `L` are of
-one layout. A mark fits a pattern that it is derived from; None stands for a value that nobody knows and fits everything.
+concrete marks. A variable takes the first value that it meets and keeps it for the call, so that two arguments in `R` hold
+the same rows. A mark fits a pattern that it is derived from; None stands for a value that nobody knows and fits everything.
 """
 
 import sys

@@ -4,10 +4,16 @@
 dims by name. For the type checker it is a subclass of `torch.Tensor`; at run time subscripting gives a jaxtyping
 class over plain `torch.Tensor` that carries a `TensorSpec`, the record that development mode, the planner and the review
 read. There is no wrapper object: a value is a plain tensor.
+
+An annotation with type variables is also an alias that takes parameters, in the order in which its variables first appear,
+as `typing` has it: `Hidden = Ten[Mine, Plain, D, Contiguous, N, HiddenSize]` makes `Hidden[BF16, N]` the same as writing the
+whole with BF16 for `D`. The alias gives the annotation a name; messages and the review show what stands behind it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple, Unpack, get_origin
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, Unpack, get_args, get_origin
 
 import jaxtyping
 import torch
@@ -99,11 +105,58 @@ def make_spec(params: tuple[object, ...]) -> TensorSpec:
     return TensorSpec(rows, state, dtype, strides, dims)
 
 
+def _variables(mark: object) -> Iterator[object]:
+    """Yield the type variables in a mark, in order; one that stands in it twice comes twice."""
+    if isinstance(mark, TypeVar | TypeVarTuple):
+        yield mark
+    for inner in get_args(mark):
+        yield from _variables(inner)
+
+
+def _filled(mark: object, given: dict[object, tuple[object, ...]]) -> tuple[object, ...]:
+    """Return what a mark or dim is once its variables have what was given: one mark, or any number of dims for `*Ds`."""
+    if isinstance(mark, TypeVar | TypeVarTuple):
+        return given[mark]
+    if get_origin(mark) is Unpack:
+        return _filled(get_args(mark)[0], given)
+    origin: Any = get_origin(mark)
+    if origin is None:
+        return (mark,)
+    return (origin[tuple(filled for inner in get_args(mark) for filled in _filled(inner, given))],)
+
+
+def fill_spec(spec: TensorSpec, params: tuple[object, ...]) -> TensorSpec:
+    """Return a spec with its type variables replaced, in the order in which they first appear.
+
+    Raises:
+        ContractDefinitionError: DSA001, there are too many parameters or too few, or one is out of place.
+    """
+    marks = (spec.rows, spec.state, spec.dtype, spec.strides, *spec.dims)
+    variables = list(dict.fromkeys(found for mark in marks for found in _variables(mark)))
+    at = next((at for at, one in enumerate(variables) if isinstance(one, TypeVarTuple)), len(variables))
+    is_open, spare = at < len(variables), len(params) - len(variables) + 1
+    if spare < 0 or (spare != 1 and not is_open):
+        names = ", ".join(f"*{mark_text(one)}" if isinstance(one, TypeVarTuple) else mark_text(one) for one in variables)
+        raise ContractDefinitionError(
+            f"{spec.describe()} takes the parameters [{names}], got [{', '.join(map(mark_text, params))}]"
+        )
+    given: dict[object, tuple[object, ...]] = dict(zip(variables[:at], [(one,) for one in params[:at]], strict=False))
+    if is_open:
+        given[variables[at]] = params[at : at + spare]
+        given |= dict(zip(variables[at + 1 :], [(one,) for one in params[at + spare :]], strict=True))
+    return make_spec(tuple(filled for mark in marks for filled in _filled(mark, given)))
+
+
+@cache
 def _jaxtyping_class(spec: TensorSpec) -> type:
-    """Return a jaxtyping class of the spec's dtype and dims that carries the spec."""
+    """Return the jaxtyping class of the spec's dtype and dims that carries the spec; one for equal specs."""
     kind = _JAXTYPES.get(spec.dtype, jaxtyping.Shaped)  # type: ignore[call-overload]
     base = kind[torch.Tensor, spec.shape_text]
-    return type("Ten", (base,), {"spec": spec})
+
+    def with_parameters(_cls: type, params: object) -> type:
+        return _jaxtyping_class(fill_spec(spec, params if isinstance(params, tuple) else (params,)))
+
+    return type("Ten", (base,), {"spec": spec, "__class_getitem__": classmethod(with_parameters)})
 
 
 if TYPE_CHECKING:

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
-from dsa_contracts.core.brands import Kind, make_brand, set_brand
+from dsa_contracts.core.brands import Kind, make_brand
 from dsa_contracts.core.errors import ArgumentError
-from dsa_contracts.core.marks import I32, I64, Contiguous, Plain, dim_text, mark_text
+from dsa_contracts.core.marks import I32, I64, Contiguous, dim_text, mark_text
 from dsa_contracts.core.matching import substitute
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import Ten, TensorSpec, describe_tensor, spec_of, stride_fault
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.batch_facts import check_lens, check_padding, check_ranks, check_row_counts
 from dsa_contracts.dsa.batch_itself import check_batch
 from dsa_contracts.dsa.codes import BatchError
@@ -30,7 +31,21 @@ from dsa_contracts.dsa.dims import MaxPages, Nnz, NnzEngine, NnzGathered, NnzLoc
 from dsa_contracts.dsa.engine_facts import NO_COUNTS, RowCounts, engine_facts, engine_slots
 from dsa_contracts.dsa.index_source import IndexSource, cut_to, engine_rows_of
 from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
-from dsa_contracts.dsa.states import EngineOrder, Global, Local, PerRequest, RankMajor, Sequence
+from dsa_contracts.dsa.states import (
+    EngineOrder,
+    Global,
+    KeyCounts,
+    Local,
+    PageIds,
+    PerRequest,
+    Positions,
+    RankMajor,
+    RequestIds,
+    RowIds,
+    RowPlaces,
+    Sequence,
+    TokenSlots,
+)
 from dsa_contracts.dsa.typevars import L
 
 _ON_FIRST_READ = object()
@@ -100,23 +115,23 @@ class CpBatch(Scope, Generic[L]):
     rank_lens: tuple[int, ...]
     nnz_padded: int
     source: IndexSource | None = field(default=None, repr=False)
-    positions: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz] = field(default_factory=on_first_read)
-    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz] = field(default_factory=on_first_read)
-    request_of_row: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz] = field(default_factory=on_first_read)
-    local_rows: Ten[Local[L], Plain, I64, Contiguous, NnzLocal] = field(default_factory=on_first_read)
-    padded_rows: Ten[Local[L], Plain, I64, Contiguous, NnzPadded] = field(default_factory=on_first_read)
-    padded_index: Ten[Local[L], Plain, I64, Contiguous, NnzLocal] = field(default_factory=on_first_read)
-    local_request_of_row: Ten[Local[L], Plain, I32, Contiguous, NnzLocal] = field(default_factory=on_first_read)
-    gathered_rows: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered] = field(default_factory=on_first_read)
-    restore_index: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz] = field(default_factory=on_first_read)
-    shard_rows: Ten[Local[L], Plain, I64, Contiguous, NnzShard] = field(default_factory=on_first_read)
-    engine_rows: Ten[Global[EngineOrder], Plain, I64, Contiguous, NnzEngine] = field(default_factory=on_first_read)
-    out_cache_loc: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz] | None = field(default_factory=on_first_read)
-    rank_major_loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered] | None = field(
+    positions: Ten[Global[Sequence], Positions, I64, Contiguous, Nnz] = field(default_factory=on_first_read)
+    causal_lens: Ten[Global[Sequence], KeyCounts, I32, Contiguous, Nnz] = field(default_factory=on_first_read)
+    request_of_row: Ten[Global[Sequence], RequestIds, I32, Contiguous, Nnz] = field(default_factory=on_first_read)
+    local_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzLocal] = field(default_factory=on_first_read)
+    padded_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzPadded] = field(default_factory=on_first_read)
+    padded_index: Ten[Local[L], RowPlaces, I64, Contiguous, NnzLocal] = field(default_factory=on_first_read)
+    local_request_of_row: Ten[Local[L], RequestIds, I32, Contiguous, NnzLocal] = field(default_factory=on_first_read)
+    gathered_rows: Ten[Global[RankMajor[L]], RowIds, I64, Contiguous, NnzGathered] = field(default_factory=on_first_read)
+    restore_index: Ten[Global[Sequence], RowPlaces, I64, Contiguous, Nnz] = field(default_factory=on_first_read)
+    shard_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzShard] = field(default_factory=on_first_read)
+    engine_rows: Ten[Global[EngineOrder], RowIds, I64, Contiguous, NnzEngine] = field(default_factory=on_first_read)
+    out_cache_loc: Ten[Global[Sequence], TokenSlots, I64, Contiguous, Nnz] | None = field(default_factory=on_first_read)
+    rank_major_loc: Ten[Global[RankMajor[L]], TokenSlots, I64, Contiguous, NnzGathered] | None = field(
         default_factory=on_first_read
     )
-    engine_loc: Ten[Global[EngineOrder], Plain, I64, Contiguous, NnzEngine] | None = field(default_factory=on_first_read)
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages] | None = None
+    engine_loc: Ten[Global[EngineOrder], TokenSlots, I64, Contiguous, NnzEngine] | None = field(default_factory=on_first_read)
+    page_table: Ten[PerRequest, PageIds, I32, Contiguous, NumRequests, MaxPages] | None = None
     page_size: int = 64
     layer: int | None = None
     plan: str = ""
@@ -230,7 +245,7 @@ class CpBatch(Scope, Generic[L]):
                 facts=[("got", describe_tensor(tensor)), ("where", self.where)],
             )
         rows = substitute(spec.rows, self.bound_marks)
-        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}")
+        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}", is_declared=False)
         own = tensor.view_as(tensor)
         set_brand(own, make_brand(kind, self.token, None))
         return own

@@ -2,11 +2,14 @@
 
 mypy reads them as type arguments; at run time they are compared with the brand that a stage put on its output. The four
 type variables that the marks themselves take stand here too; `typevars` has all of them.
+
+Integers are told apart by what they count or index: no step of the path concerns their values, so that each such mark is a
+kind of `Plain`, but two of them never stand for each other, whatever their sizes.
 """
 
 from typing import Generic, TypeVar
 
-from dsa_contracts.core.marks import Rows, RowStride, State
+from dsa_contracts.core.marks import Plain, Rows, RowStride, State
 from dsa_contracts.dsa.dims import RowBytes
 from dsa_contracts.dsa.layout import Layout
 
@@ -57,6 +60,7 @@ class Global(Rows, Generic[O]):
 class Pool(Rows):
     """Slots of the paged KV pool."""
 
+    is_store = True
     stated = "in a layer"
     how_stated = "indexing a cache drops the brand: state each layer's pool with dsa_contracts.declare_lasting"
 
@@ -83,6 +87,38 @@ class Rotated(RopeState):
 
 class Packed(State, Generic[F, P]):
     """Bytes of packed rows of format `F`, whose rope part is in RoPE state `P`."""
+
+
+class KeyCounts(Plain):
+    """How many keys of its own request a row may see: causal lengths. 0 for a row that sees none."""
+
+
+class Positions(Plain):
+    """Where tokens stand in their own request, prefix included: what RoPE is applied with."""
+
+
+class RequestIds(Plain):
+    """Which request of the batch a row belongs to, counted from 0 in batch order: a row of the page table."""
+
+
+class TokenSlots(Plain):
+    """Slots of the paged KV pool, `page * page_size + offset`; a negative one is no slot."""
+
+
+class PageIds(Plain):
+    """Pages of the KV pool."""
+
+
+class RowIds(Plain):
+    """Rows of the batch, counted in sequence order over all requests; -1 for padding."""
+
+
+class RowPlaces(Plain):
+    """Where rows stand among padded or gathered rows: an index into these, which counts padding rows too."""
+
+
+class KeyIds(Plain):
+    """Keys by their position in the row's own request, as the indexer chooses them; -1 for none."""
 
 
 class FormatMark:

@@ -2,10 +2,9 @@
 
 from dsa_contracts.core.comm import Comm
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import U8, Contiguous, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import DenseKvRows, KvRows
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import NnzGathered, RowBytes
+from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.invariants import (
     comm_is_the_batch_group,
     gathered_in_rank_order,
@@ -15,7 +14,7 @@ from dsa_contracts.dsa.invariants import (
     scales_in_rows_are_positive,
 )
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Global, Local, Packed, RankMajor
+from dsa_contracts.dsa.states import Global, Local, RankMajor
 from dsa_contracts.dsa.typevars import ND, RD, F, L, N, P
 
 
@@ -31,11 +30,11 @@ from dsa_contracts.dsa.typevars import ND, RD, F, L, N, P
     flow=(("kv", "gathered"),),
 )
 def all_gather_kv(
-    kv: Ten[Local[L], Packed[F, P], U8, UnitLast, N, RowBytes],
+    kv: KvRows[Local[L], F, P, N],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
     comm: Comm,
-) -> Ten[Global[RankMajor[L]], Packed[F, P], U8, Contiguous, NnzGathered, RowBytes]:
+) -> DenseKvRows[Global[RankMajor[L]], F, P, NnzGathered]:
     """Packed rows of every rank, rank after rank, each padded to `nnz_padded` rows.
 
     Args:

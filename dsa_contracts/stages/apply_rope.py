@@ -1,10 +1,8 @@
 """Contract of `apply_rope`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import CosSinCache, RawRows, RotatedRows, TokenPositions
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition
 from dsa_contracts.dsa.invariants import (
     positions_go_with,
     rotates_at_most_all,
@@ -13,7 +11,6 @@ from dsa_contracts.dsa.invariants import (
     table_width_is_rope_dim,
 )
 from dsa_contracts.dsa.rope import RopeStyle
-from dsa_contracts.dsa.states import Raw, Rotated, Table
 from dsa_contracts.dsa.typevars import Ds, L, M, R
 
 
@@ -37,13 +34,13 @@ from dsa_contracts.dsa.typevars import Ds, L, M, R
     sources=(("positions", ("batch.positions", "rebuild_positions.positions")),),
 )
 def apply_rope(
-    x: Ten[R, Raw, BF16, UnitLast, M, *Ds],
-    positions: Ten[R, Plain, I64, Contiguous, M],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    x: RawRows[R, M, *Ds],
+    positions: TokenPositions[R, M],
+    cos_sin_cache: CosSinCache,
     rope_dim: int,
     rope_style: RopeStyle,
     batch: CpBatch[L],
-) -> Ten[R, Rotated, BF16, Contiguous, M, *Ds]:
+) -> RotatedRows[R, M, *Ds]:
     """RoPE is applied to the first `rope_dim` elements of each row; the others are passed on.
 
     Args:

@@ -2,20 +2,18 @@
 
 from dsa_contracts.core.contract import contract
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import BF16, E4M3, F32, I32, U8, Contiguous, Plain
-from dsa_contracts.core.tensors import Ten
-from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import (
-    IndexTopk,
-    KvLoraRank,
-    MaxPages,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    QkHeadDim,
-    RowBytes,
+from dsa_contracts.core.marks import BF16, E4M3, F32
+from dsa_contracts.dsa.aliases import (
+    AttentionLse,
+    AttentionOut,
+    CausalLens,
+    KvCache,
+    PageTable,
+    Query,
+    RequestOfRow,
+    TopkIndices,
 )
+from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.invariants import (
     empty_rows_are_inert,
     local_values_match_rows,
@@ -31,7 +29,7 @@ from dsa_contracts.dsa.invariants import (
 )
 from dsa_contracts.dsa.invariants.reading import row_format_of
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.states import Local
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 
 _QUERY_DTYPES = (BF16, E4M3, F32)
@@ -111,22 +109,19 @@ def query_scale_is_one_unless_quantized() -> Invariant:
     ),
 )
 def attend(
-    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q: Query[L, QD, N],
+    pool: KvCache[F],
+    topk_indices: TopkIndices[L, N],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     softmax_scale: float,
     q_scale: float,
     kv_scale: float,
     out_dtype: type[AD],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
-    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
-]:
+) -> tuple[AttentionOut[L, AD, N], AttentionLse[L, N]]:
     """Sparse MLA: each row attends to the keys of its own request that `topk_indices` names.
 
     Args:

@@ -2,10 +2,9 @@
 
 from dsa_contracts.core.comm import Comm
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import KvCache, KvRows, SlotMapping
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.invariants import (
     comm_is_the_batch_group,
     gathered_in_rank_order,
@@ -16,7 +15,7 @@ from dsa_contracts.dsa.invariants import (
     slots_are_on_their_pages,
 )
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.states import Local, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import ND, RD, F, L, N
 
 
@@ -43,9 +42,9 @@ from dsa_contracts.dsa.typevars import ND, RD, F, L, N
     sources=(("loc", ("batch.rank_major_loc",)),),
 )
 def gather_write_kv(
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
-    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    pool: KvCache[F],
+    kv: KvRows[Local[L], F, Rotated, N],
+    loc: SlotMapping[RankMajor[L], NnzGathered],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
     comm: Comm,

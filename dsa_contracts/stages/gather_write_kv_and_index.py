@@ -3,10 +3,9 @@
 from dsa_contracts.core.comm import Comm
 from dsa_contracts.core.contract import contract
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import IndexCache, IndexRows, KvCache, KvRows, SlotMapping
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.invariants import (
     comm_is_the_batch_group,
     gathered_in_rank_order,
@@ -16,7 +15,7 @@ from dsa_contracts.dsa.invariants import (
     slots_are_on_their_pages,
 )
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.states import Local, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 
 
@@ -59,11 +58,11 @@ def _index_width_matches_format(rows: str) -> Invariant:
     sources=(("loc", ("batch.rank_major_loc",)),),
 )
 def gather_write_kv_and_index(
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    index_pool: Ten[Pool, Packed[FI, Rotated], U8, Contiguous, NumPages, PageSize, IndexRowBytes],
-    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, IndexRowBytes],
-    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    pool: KvCache[F],
+    index_pool: IndexCache[FI],
+    kv: KvRows[Local[L], F, Rotated, N],
+    index_kv: IndexRows[Local[L], FI, Rotated, N],
+    loc: SlotMapping[RankMajor[L], NnzGathered],
     row_format: RowFormat[F, ND, RD],
     index_format: RowFormat[FI, NDI, RDI],
     batch: CpBatch[L],

@@ -1,12 +1,11 @@
 """Contract of `merge_q`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import BF16, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.marks import BF16
+from dsa_contracts.dsa.aliases import QNope, QRope, Query
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
 from dsa_contracts.dsa.invariants import widths_add_up
-from dsa_contracts.dsa.states import Local, Rotated
+from dsa_contracts.dsa.states import Rotated
 from dsa_contracts.dsa.typevars import L, N
 
 
@@ -17,10 +16,10 @@ from dsa_contracts.dsa.typevars import L, N
     flow=(("q_nope", "q"), ("q_rope", "q")),
 )
 def merge_q(
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[L], Rotated, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
+    q_nope: QNope[L, N],
+    q_rope: QRope[L, Rotated, N],
     batch: CpBatch[L],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """Queries stand as `attend` takes them: latent, then rotated rope part.
 
     Args:

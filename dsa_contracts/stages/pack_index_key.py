@@ -1,13 +1,11 @@
 """Contract of `pack_index_key`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import BF16, U8, Contiguous, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import DenseKvRows, IndexKey
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import IndexHeadDim, RowBytes
 from dsa_contracts.dsa.invariants import row_width_matches_format, scales_in_rows_are_positive, widths_match_format
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Packed, Rotated
+from dsa_contracts.dsa.states import Rotated
 from dsa_contracts.dsa.typevars import ND, RD, F, L, M, R
 
 
@@ -18,10 +16,10 @@ from dsa_contracts.dsa.typevars import ND, RD, F, L, M, R
     flow=(("k_index", "index_kv"),),
 )
 def pack_index_key(
-    k_index: Ten[R, Rotated, BF16, UnitLast, M, IndexHeadDim],
+    k_index: IndexKey[R, Rotated, M],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> Ten[R, Packed[F, Rotated], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, F, Rotated, M]:
     """The indexer's key stands in packed rows: bf16 as it is, or e4m3 with one float32 scale.
 
     Args:

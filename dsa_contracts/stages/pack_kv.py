@@ -1,13 +1,12 @@
 """Contract of `pack_kv`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import BF16, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.marks import BF16
+from dsa_contracts.dsa.aliases import DenseKvRows, KNope, KRope
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
 from dsa_contracts.dsa.invariants import row_width_matches_format, widths_match_format
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Bf16Row, Packed
+from dsa_contracts.dsa.states import Bf16Row
 from dsa_contracts.dsa.typevars import L, M, P, R
 
 
@@ -18,11 +17,11 @@ from dsa_contracts.dsa.typevars import L, M, P, R
     flow=(("k_nope", "kv"), ("k_rope", "kv")),
 )
 def pack_kv(
-    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
-    k_rope: Ten[R, P, BF16, UnitLast, M, QkRopeHeadDim],
+    k_nope: KNope[R, M],
+    k_rope: KRope[R, P, M],
     row_format: RowFormat[Bf16Row, BF16, BF16],
     batch: CpBatch[L],
-) -> Ten[R, Packed[Bf16Row, P], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, Bf16Row, P, M]:
     """bf16 latent and rope part stand in packed rows, bytes unchanged, RoPE state kept.
 
     Args:

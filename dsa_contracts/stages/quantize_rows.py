@@ -1,13 +1,12 @@
 """Contract of `quantize_rows`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.marks import BF16, E4M3
+from dsa_contracts.dsa.aliases import DenseKvRows, KNope, KRope
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
 from dsa_contracts.dsa.invariants import row_width_matches_format, scales_in_rows_are_positive, widths_match_format
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Fp8Row656, Packed, Rotated
+from dsa_contracts.dsa.states import Fp8Row656, Rotated
 from dsa_contracts.dsa.typevars import L, M, R
 
 
@@ -19,11 +18,11 @@ from dsa_contracts.dsa.typevars import L, M, R
     flow=(("k_nope", "kv"), ("k_rope", "kv")),
 )
 def quantize_rows(
-    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
-    k_rope: Ten[R, Rotated, BF16, UnitLast, M, QkRopeHeadDim],
+    k_nope: KNope[R, M],
+    k_rope: KRope[R, Rotated, M],
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
     batch: CpBatch[L],
-) -> Ten[R, Packed[Fp8Row656, Rotated], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, Fp8Row656, Rotated, M]:
     """bf16 rows become `fp8_656` rows: e4m3 latent with a float32 scale for each 128 elements, bf16 rope part.
 
     Args:

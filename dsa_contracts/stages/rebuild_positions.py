@@ -1,8 +1,7 @@
 """Contract of `rebuild_positions`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import I64, Contiguous, Plain
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import RowIndex, TokenPositions
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.dims import Nnz
 from dsa_contracts.dsa.invariants import local_values_match_rows, rows_are_this_ranks
@@ -23,10 +22,10 @@ from dsa_contracts.dsa.typevars import L, N
     sources=(("positions", ("batch.positions",)), ("rows", ("batch.local_rows", "batch.padded_rows"))),
 )
 def rebuild_positions(
-    positions: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz],
-    rows: Ten[Local[L], Plain, I64, Contiguous, N],
+    positions: TokenPositions[Global[Sequence], Nnz],
+    rows: RowIndex[Local[L], N],
     batch: CpBatch[L],
-) -> Ten[Local[L], Plain, I64, Contiguous, N]:
+) -> TokenPositions[Local[L], N]:
     """Positions of this rank's rows, each in its own request, prefix included.
 
     Args:

@@ -1,8 +1,7 @@
 """Contract of `reorder_causal_lens`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import I32, I64, Contiguous, Plain
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import CausalLens, RowIndex
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.dims import Nnz
 from dsa_contracts.dsa.invariants import local_values_match_rows, rows_are_this_ranks
@@ -22,10 +21,10 @@ from dsa_contracts.dsa.typevars import L, N
     sources=(("causal_lens", ("batch.causal_lens",)), ("rows", ("batch.local_rows", "batch.padded_rows"))),
 )
 def reorder_causal_lens(
-    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz],
-    rows: Ten[Local[L], Plain, I64, Contiguous, N],
+    causal_lens: CausalLens[Global[Sequence], Nnz],
+    rows: RowIndex[Local[L], N],
     batch: CpBatch[L],
-) -> Ten[Local[L], Plain, I32, Contiguous, N]:
+) -> CausalLens[Local[L], N]:
     """Keys that each of this rank's rows may see, in the order of its queries.
 
     Args:

@@ -1,10 +1,9 @@
 """Contract of `restore_order`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import U8, Contiguous
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import PackedRows
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import Nnz, NnzGathered, RowBytes
+from dsa_contracts.dsa.dims import Nnz, NnzGathered
 from dsa_contracts.dsa.invariants import rows_are_restored
 from dsa_contracts.dsa.states import Global, RankMajor, Sequence
 from dsa_contracts.dsa.typevars import L, S
@@ -17,9 +16,9 @@ from dsa_contracts.dsa.typevars import L, S
     flow=(("gathered", "restored"),),
 )
 def restore_order(
-    gathered: Ten[Global[RankMajor[L]], S, U8, Contiguous, NnzGathered, RowBytes],
+    gathered: PackedRows[Global[RankMajor[L]], S, NnzGathered],
     batch: CpBatch[L],
-) -> Ten[Global[Sequence], S, U8, Contiguous, Nnz, RowBytes]:
+) -> PackedRows[Global[Sequence], S, Nnz]:
     """Rows of the batch in sequence order; padding and further copies of replicated rows are gone.
 
     Args:

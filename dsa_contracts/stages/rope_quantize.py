@@ -1,10 +1,9 @@
 """Contract of `rope_quantize`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import BF16, E4M3, F32, I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.marks import E4M3
+from dsa_contracts.dsa.aliases import CosSinCache, DenseKvRows, KNope, KRope, QNope, QRope, Query, TokenPositions
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
 from dsa_contracts.dsa.invariants import (
     positions_go_with,
     scale_is_positive,
@@ -14,7 +13,7 @@ from dsa_contracts.dsa.invariants import (
     widths_add_up,
 )
 from dsa_contracts.dsa.rope import RopeStyle
-from dsa_contracts.dsa.states import Fp8Row, Local, Packed, Raw, Rotated, Table
+from dsa_contracts.dsa.states import Fp8Row, Local, Raw, Rotated
 from dsa_contracts.dsa.typevars import L, N
 
 
@@ -39,20 +38,17 @@ from dsa_contracts.dsa.typevars import L, N
     sources=(("positions", ("rebuild_positions.positions",)),),
 )
 def rope_quantize(
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank],
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim],
-    positions: Ten[Local[L], Plain, I64, Contiguous, N],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    q_nope: QNope[L, N],
+    q_rope: QRope[L, Raw, N],
+    k_nope: KNope[Local[L], N],
+    k_rope: KRope[Local[L], Raw, N],
+    positions: TokenPositions[Local[L], N],
+    cos_sin_cache: CosSinCache,
     rope_style: RopeStyle,
     quant_scale_q: float,
     quant_scale_kv: float,
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
-    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
-]:
+) -> tuple[Query[L, E4M3, N], DenseKvRows[Local[L], Fp8Row, Rotated, N]]:
     """RoPE and e4m3 quantisation of q and K in one pass; K lands in packed rows.
 
     Args:

@@ -2,10 +2,8 @@
 
 from dsa_contracts.core.contract import contract
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import CausalLens, IndexQuery, IndexWeights, KvCache, PageTable, RequestOfRow, TopkIndices
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import IndexHeadDim, IndexTopk, MaxPages, NumIndexHeads, NumPages, NumRequests, PageSize, RowBytes
 from dsa_contracts.dsa.invariants import (
     choice_is_full,
     local_values_match_rows,
@@ -20,7 +18,7 @@ from dsa_contracts.dsa.invariants import (
     widths_match_format,
 )
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.states import Local, Rotated
 from dsa_contracts.dsa.typevars import ND, RD, F, L, N
 
 
@@ -58,16 +56,16 @@ def chooses_at_least_one() -> Invariant:
     ),
 )
 def select_topk(
-    q_index: Ten[Local[L], Rotated, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim],
-    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q_index: IndexQuery[L, Rotated, N],
+    head_weights: IndexWeights[L, N],
+    pool: KvCache[F],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     index_topk: int,
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+) -> TopkIndices[L, N]:
     """The keys that each row attends to: the `index_topk` best by the lightning indexer, or all where it sees fewer.
 
     Args:

@@ -2,14 +2,12 @@
 
 from dsa_contracts.core.contract import contract
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import U8, Contiguous, Plain, RowStride, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.marks import Contiguous, RowStride
+from dsa_contracts.dsa.aliases import KvRows, LatentColumns, RopeColumns
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
 from dsa_contracts.dsa.invariants import row_width_matches_format, widths_match_format
 from dsa_contracts.dsa.invariants.reading import row_format_of
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Packed
 from dsa_contracts.dsa.typevars import ND, RD, C, F, K, L, P, R
 
 
@@ -46,11 +44,11 @@ def rows_can_be_viewed() -> Invariant:
     flow=(("kv", "k_nope"), ("kv", "k_rope")),
 )
 def split_kv(
-    kv: Ten[R, Packed[F, P], U8, UnitLast, K, RowBytes],
+    kv: KvRows[R, F, P, K],
     row_format: RowFormat[F, ND, RD],
     strides: type[C],
     batch: CpBatch[L],
-) -> tuple[Ten[R, Plain, ND, C, K, KvLoraRank], Ten[R, P, RD, C, K, QkRopeHeadDim]]:
+) -> tuple[LatentColumns[R, ND, C, K], RopeColumns[R, P, RD, C, K]]:
     """Latent and rope part of packed rows, as typed columns with the strides that the consumer takes.
 
     Args:

@@ -1,10 +1,8 @@
 """Contract of `write_kv`."""
 
 from dsa_contracts.core.contract import contract
-from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.core.tensors import Ten
+from dsa_contracts.dsa.aliases import KvCache, KvRows, SlotMapping
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.dims import NumPages, PageSize, RowBytes
 from dsa_contracts.dsa.invariants import (
     page_size_is_the_batch_page_size,
     row_width_matches_format,
@@ -14,7 +12,7 @@ from dsa_contracts.dsa.invariants import (
     slots_are_on_their_pages,
 )
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Global, Packed, Pool, Rotated
+from dsa_contracts.dsa.states import Global, Rotated
 from dsa_contracts.dsa.typevars import ND, RD, F, G, L, O
 
 
@@ -39,9 +37,9 @@ from dsa_contracts.dsa.typevars import ND, RD, F, G, L, O
     sources=(("loc", ("batch.out_cache_loc", "batch.rank_major_loc")),),
 )
 def write_kv(
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    kv: Ten[Global[O], Packed[F, Rotated], U8, UnitLast, G, RowBytes],
-    loc: Ten[Global[O], Plain, I64, Contiguous, G],
+    pool: KvCache[F],
+    kv: KvRows[Global[O], F, Rotated, G],
+    loc: SlotMapping[O, G],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
 ) -> None:

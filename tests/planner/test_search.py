@@ -116,7 +116,7 @@ def test_metadata_that_a_batch_may_lack_is_read_off_the_batch() -> None:
     assert optional_metadata("batch.rank_major_loc") == "rank_major_loc"
     assert optional_metadata("batch.positions") is None
     assert optional_metadata("rebuild_positions.positions") is None
-    assert named_source("batch.page_table").describe() == "i32[num_requests max_pages] Contiguous, PerRequest, Plain"
+    assert named_source("batch.page_table").describe() == "i32[num_requests max_pages] Contiguous, PerRequest, PageIds"
 
 
 def test_the_cost_is_bytes_on_the_wire_then_passes_over_all_rows_then_over_own() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, brand_of, checking_values, contract_of
+from dsa_contracts import Comm, CpBatch, Layout, brand_of, checking_values
 from dsa_contracts.core.errors import RankError
 from dsa_contracts.core.marks import mark_text
 from dsa_contracts.dsa.row_formats import bf16_format, fp8_format
@@ -15,6 +15,7 @@ from dsa_cp.stages import all_gather_kv, restore_order
 from tests.stages.branded import BF16, WIDE, batches, comm_of, in_sequence, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.values import rows_under_scale
+from tests.support.messages import contract_and_ran
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes: the token, and the token + 100."""
@@ -129,7 +130,7 @@ def test_rows_that_were_gathered_once_are_refused() -> None:
             "  got       u8[8, 24] strides (24, 1) cpu",
             "  because   its brand: Global[RankMajor[Zigzag]], Packed[Bf16Row, Rotated], zigzag, from all_gather_kv.gathered",
             "  where     cp_rank=0 of 1, zigzag",
-            f"  contract  {contract_of(all_gather_kv).location}",
+            contract_and_ran(all_gather_kv),
             "  try       kv must be this rank's rows; rows that were gathered once hold all ranks' rows already",
         ]
     )

@@ -1,13 +1,14 @@
 import pytest
 import torch
 
-from dsa_contracts import Layout, brand_of, checking_values, contract_of
+from dsa_contracts import Layout, brand_of, checking_values
 from dsa_contracts.core.marks import mark_text
 from dsa_contracts.dsa.states import Bf16Row, Packed, Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import restore_order
 from tests.stages.branded import batches, gathered, in_sequence, local
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 STATE = Packed[Bf16Row, Rotated]
 
@@ -76,7 +77,7 @@ def test_rows_in_sequence_order_and_rows_of_this_rank_are_refused_where_their_nu
             "  got       u8[8, 4] strides (4, 1) cpu",
             "  because   its brand: Global[Sequence], Packed[Bf16Row, Rotated], from test",
             "  where     cp_rank=0 of 1, zigzag",
-            f"  contract  {contract_of(restore_order).location}",
+            contract_and_ran(restore_order),
             "  try       restore_order takes what all_gather_kv of the same batch returned",
         ]
     )

@@ -216,6 +216,9 @@ def _check_brand(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tenso
     fault = brand_fault(brand, spec, context.scope, passed.variables)
     if fault is not None:
         raise context.brand_error(param, brand, fault)
+    sources = context.contract.sources_of(param.name)
+    if sources and not brand.kind.is_declared and brand.kind.producer not in sources:
+        raise context.source_error(param, brand, sources)
     passed.checked += 3
 
 
@@ -234,7 +237,7 @@ def check_invariants(
         StageInputError: with the invariant's code. StageOutputError for one that holds after the call.
     """
     chosen = [invariant for invariant in invariants if invariant.reads_data == reads_data]
-    call = Call(contract.name, values, scope)
+    call = Call(contract.name, values, scope, reads_data)
     for invariant in chosen:
         try:
             fault = invariant.check(call)

@@ -18,22 +18,20 @@ import torch
 from torch import Tensor
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.core.marks import F32, I32, U8, Contiguous, Plain
-from dsa_contracts.dsa.codes import PlanError
-from dsa_contracts.dsa.dims import (
-    IndexTopk,
-    KvLoraRank,
-    MaxPages,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    QkHeadDim,
-    RowBytes,
+from dsa_contracts import CpBatch, brand, stage
+from dsa_contracts.dsa.aliases import (
+    AttentionLse,
+    AttentionOut,
+    CausalLens,
+    KvCache,
+    PageTable,
+    Query,
+    RequestOfRow,
+    TopkIndices,
 )
+from dsa_contracts.dsa.codes import PlanError
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.states import Local
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 from dsa_cp.kernels.requirements import capability_of, require_32_bit_slots, require_aligned, require_one_of, scale_group_of
 
@@ -55,22 +53,19 @@ def _sparse_fwd() -> Callable[..., Any]:
 
 @stage(contracts.attend)
 def attend(
-    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q: Query[L, QD, N],
+    pool: KvCache[F],
+    topk_indices: TopkIndices[L, N],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     softmax_scale: float,
     q_scale: float,
     kv_scale: float,
     out_dtype: type[AD],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
-    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
-]:
+) -> tuple[AttentionOut[L, AD, N], AttentionLse[L, N]]:
     """See `dsa_contracts.stages.attend`. A key that is named twice counts twice; weights and out are rounded to bf16."""
     rank, group = row_format.part("k_nope").count, scale_group_of("flash_mla attend", row_format)
     _require(q, pool, rank)

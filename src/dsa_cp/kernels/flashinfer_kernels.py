@@ -15,25 +15,28 @@ import torch
 from torch import Tensor
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, E4M3, F32, I32, I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.codes import PlanError
-from dsa_contracts.dsa.dims import (
-    CosSinWidth,
-    IndexTopk,
-    KvLoraRank,
-    MaxPages,
-    MaxPosition,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    QkHeadDim,
-    QkRopeHeadDim,
-    RowBytes,
+from dsa_contracts import CpBatch, RopeStyle, brand, stage
+from dsa_contracts.core.marks import E4M3
+from dsa_contracts.dsa.aliases import (
+    AttentionLse,
+    AttentionOut,
+    CausalLens,
+    CosSinCache,
+    DenseKvRows,
+    KNope,
+    KRope,
+    KvCache,
+    PageTable,
+    QNope,
+    QRope,
+    Query,
+    RequestOfRow,
+    TokenPositions,
+    TopkIndices,
 )
+from dsa_contracts.dsa.codes import PlanError
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Fp8Row, Local, Packed, PerRequest, Pool, Raw, Rotated, Table
+from dsa_contracts.dsa.states import Fp8Row, Local, Raw, Rotated
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 from dsa_cp.kernels.requirements import (
     capability_of,
@@ -61,20 +64,17 @@ def _entry(module: str, name: str) -> Callable[..., Any]:
 
 @stage(contracts.rope_quantize)
 def rope_quantize(
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank],
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim],
-    positions: Ten[Local[L], Plain, I64, Contiguous, N],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    q_nope: QNope[L, N],
+    q_rope: QRope[L, Raw, N],
+    k_nope: KNope[Local[L], N],
+    k_rope: KRope[Local[L], Raw, N],
+    positions: TokenPositions[Local[L], N],
+    cos_sin_cache: CosSinCache,
     rope_style: RopeStyle,
     quant_scale_q: float,
     quant_scale_kv: float,
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
-    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
-]:
+) -> tuple[Query[L, E4M3, N], DenseKvRows[Local[L], Fp8Row, Rotated, N]]:
     """See `dsa_contracts.stages.rope_quantize`. K goes through column slices straight into the packed rows."""
     user, is_neox = "flashinfer rope_quantize", rope_style is RopeStyle.NEOX
     require_capability(user, q_nope.device, (8, 9))
@@ -126,22 +126,19 @@ def launch_rope_quantize(
 
 @stage(contracts.attend)
 def attend(
-    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q: Query[L, QD, N],
+    pool: KvCache[F],
+    topk_indices: TopkIndices[L, N],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     softmax_scale: float,
     q_scale: float,
     kv_scale: float,
     out_dtype: type[AD],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
-    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
-]:
+) -> tuple[AttentionOut[L, AD, N], AttentionLse[L, N]]:
     """See `dsa_contracts.stages.attend`. A key that is named twice counts twice; out is rounded to bf16."""
     rank, dtype = row_format.part("k_nope").count, out_dtype.torch_dtype
     _require_trtllm(q, pool, rank, row_format.name)

@@ -4,27 +4,33 @@ import torch
 from torch import Tensor
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, E4M3, F32, I32, I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import (
-    CosSinWidth,
-    IndexHeadDim,
-    IndexTopk,
-    KvLoraRank,
-    MaxPages,
-    MaxPosition,
-    NumIndexHeads,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    QkHeadDim,
-    QkRopeHeadDim,
-    RowBytes,
+from dsa_contracts import CpBatch, RopeStyle, brand, stage
+from dsa_contracts.core.marks import BF16, E4M3
+from dsa_contracts.dsa.aliases import (
+    AttentionLse,
+    AttentionOut,
+    CausalLens,
+    CosSinCache,
+    DenseKvRows,
+    IndexKey,
+    IndexQuery,
+    IndexWeights,
+    KNope,
+    KRope,
+    KvCache,
+    KvRows,
+    PageTable,
+    QNope,
+    QRope,
+    Query,
+    RequestOfRow,
+    SlotMapping,
+    TokenPositions,
+    TopkIndices,
 )
 from dsa_contracts.dsa.row_formats import SCALE_GROUP, RowFormat
 from dsa_contracts.dsa.slots import with_negatives_for_skipped
-from dsa_contracts.dsa.states import Fp8Row, Fp8Row656, Global, Local, Packed, PerRequest, Pool, Raw, Rotated, Table
+from dsa_contracts.dsa.states import Fp8Row, Fp8Row656, Global, Local, Raw, Rotated
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, G, L, M, N, O, R
 from dsa_cp.kernels import custom_ops
 from dsa_cp.kernels.requirements import require_32_bit_slots, require_one_of, require_power_of_two, scale_group_of
@@ -37,20 +43,17 @@ def _launches(tensor: Tensor) -> bool:
 
 @stage(contracts.rope_quantize)
 def rope_quantize(
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank],
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim],
-    positions: Ten[Local[L], Plain, I64, Contiguous, N],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    q_nope: QNope[L, N],
+    q_rope: QRope[L, Raw, N],
+    k_nope: KNope[Local[L], N],
+    k_rope: KRope[Local[L], Raw, N],
+    positions: TokenPositions[Local[L], N],
+    cos_sin_cache: CosSinCache,
     rope_style: RopeStyle,
     quant_scale_q: float,
     quant_scale_kv: float,
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
-    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
-]:
+) -> tuple[Query[L, E4M3, N], DenseKvRows[Local[L], Fp8Row, Rotated, N]]:
     """See `dsa_contracts.stages.rope_quantize`."""
     _require_widths("rope_quantize", q_nope.shape[-1], q_rope.shape[-1])
     is_neox = rope_style is RopeStyle.NEOX
@@ -61,9 +64,9 @@ def rope_quantize(
 
 @stage(contracts.write_kv)
 def write_kv(
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    kv: Ten[Global[O], Packed[F, Rotated], U8, UnitLast, G, RowBytes],
-    loc: Ten[Global[O], Plain, I64, Contiguous, G],
+    pool: KvCache[F],
+    kv: KvRows[Global[O], F, Rotated, G],
+    loc: SlotMapping[O, G],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
 ) -> None:
@@ -74,11 +77,11 @@ def write_kv(
 
 @stage(contracts.quantize_rows)
 def quantize_rows(
-    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
-    k_rope: Ten[R, Rotated, BF16, UnitLast, M, QkRopeHeadDim],
+    k_nope: KNope[R, M],
+    k_rope: KRope[R, Rotated, M],
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
     batch: CpBatch[L],
-) -> Ten[R, Packed[Fp8Row656, Rotated], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, Fp8Row656, Rotated, M]:
     """See `dsa_contracts.stages.quantize_rows`."""
     _require_widths("quantize_rows", k_nope.shape[-1], k_rope.shape[-1])
     run = custom_ops.quantize_groups if _launches(k_nope) else custom_ops.QUANTIZE_GROUPS_OP
@@ -87,10 +90,10 @@ def quantize_rows(
 
 @stage(contracts.pack_index_key)
 def pack_index_key(
-    k_index: Ten[R, Rotated, BF16, UnitLast, M, IndexHeadDim],
+    k_index: IndexKey[R, Rotated, M],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> Ten[R, Packed[F, Rotated], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, F, Rotated, M]:
     """See `dsa_contracts.stages.pack_index_key`. A bf16 key is copied as bytes by torch: there is nothing to compute."""
     if not row_format.is_quantized:
         return brand(k_index.clone(memory_format=torch.contiguous_format).view(torch.uint8))
@@ -102,16 +105,16 @@ def pack_index_key(
 
 @stage(contracts.select_topk)
 def select_topk(
-    q_index: Ten[Local[L], Rotated, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim],
-    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q_index: IndexQuery[L, Rotated, N],
+    head_weights: IndexWeights[L, N],
+    pool: KvCache[F],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     index_topk: int,
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+) -> TopkIndices[L, N]:
     """See `dsa_contracts.stages.select_topk`. Scores are float32; nothing waits for the host."""
     _require_widths("select_topk", q_index.shape[-1])
     run = custom_ops.best_keys if _launches(q_index) else custom_ops.BEST_KEYS_OP
@@ -121,22 +124,19 @@ def select_topk(
 
 @stage(contracts.attend)
 def attend(
-    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q: Query[L, QD, N],
+    pool: KvCache[F],
+    topk_indices: TopkIndices[L, N],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     softmax_scale: float,
     q_scale: float,
     kv_scale: float,
     out_dtype: type[AD],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
-    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
-]:
+) -> tuple[AttentionOut[L, AD, N], AttentionLse[L, N]]:
     """See `dsa_contracts.stages.attend`. A key that is named twice counts twice."""
     rank = row_format.part("k_nope").count
     group = scale_group_of("attend", row_format)

@@ -1,10 +1,11 @@
 """The lightning indexer under CP: its keys go the way of KV rows, its queries stay local."""
 
 from dsa_contracts import Ten
-from dsa_contracts.core.marks import I32, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import IndexTopk, MaxPages, NumPages, NumRequests, PageSize, RowBytes
+from dsa_contracts.core.marks import U8, Contiguous
+from dsa_contracts.dsa.aliases import PageTable, TopkIndices
+from dsa_contracts.dsa.dims import NumPages, PageSize, RowBytes
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.states import Packed, Pool, Rotated
 from dsa_contracts.dsa.typevars import ND, RD, F, L, N
 from dsa_cp.layer.inputs import LayerInputs
 from dsa_cp.layer.placements import rank_major_loc
@@ -16,10 +17,10 @@ def choose_keys(
     setting: Setting[L, N],
     pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
     row_format: RowFormat[F, ND, RD],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    page_table: PageTable,
     *,
     gathers_into_pool: bool = False,
-) -> Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk]:
+) -> TopkIndices[L, N]:
     """Return the keys that each local row attends to; the indexer keys of all ranks stand in `pool` after the call.
 
     Args:

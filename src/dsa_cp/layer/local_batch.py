@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Generic
 
-from dsa_contracts import CpBatch, Ten, declare
-from dsa_contracts.core.marks import I32, I64, Contiguous, Plain
+from dsa_contracts import CpBatch, declare
+from dsa_contracts.dsa.aliases import CausalLens, RequestOfRow, RowIndex, TokenPositions
 from dsa_contracts.dsa.dims import NnzLocal, NnzPadded
-from dsa_contracts.dsa.states import Local
+from dsa_contracts.dsa.states import Local, RequestIds
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.numerics.rows import take_rows
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
@@ -23,10 +23,10 @@ class LocalBatch(Generic[L, N]):
         request_of_row: request of the row; 0 for padding.
     """
 
-    rows: Ten[Local[L], Plain, I64, Contiguous, N]
-    positions: Ten[Local[L], Plain, I64, Contiguous, N]
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N]
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N]
+    rows: RowIndex[Local[L], N]
+    positions: TokenPositions[Local[L], N]
+    causal_lens: CausalLens[Local[L], N]
+    request_of_row: RequestOfRow[Local[L], N]
 
 
 def local_batch(batch: CpBatch[L]) -> LocalBatch[L, NnzLocal]:
@@ -47,5 +47,5 @@ def padded_local_batch(batch: CpBatch[L]) -> LocalBatch[L, NnzPadded]:
         rows,
         rebuild_positions(batch.positions, rows, batch),
         reorder_causal_lens(batch.causal_lens, rows, batch),
-        declare(requests, Local[L], Plain, batch, "padded_local_batch"),
+        declare(requests, Local[L], RequestIds, batch, "padded_local_batch"),
     )

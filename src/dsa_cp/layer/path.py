@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from dsa_contracts import Ten, brand
-from dsa_contracts.core.marks import F32, I32, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import KvLoraRank, MaxPages, NumLocalHeads, NumPages, NumRequests, PageSize, RowBytes
-from dsa_contracts.dsa.states import Local, Packed, PerRequest, Pool, Rotated
+from dsa_contracts.core.marks import F32, U8, Contiguous, Plain
+from dsa_contracts.dsa.aliases import PageTable
+from dsa_contracts.dsa.dims import KvLoraRank, NumLocalHeads, NumPages, PageSize, RowBytes
+from dsa_contracts.dsa.states import Local, Packed, Pool, Rotated
 from dsa_contracts.dsa.typevars import ND, QD, RD, F, L, N
 from dsa_cp.layer.indexer import choose_keys
 from dsa_cp.layer.inputs import LayerInputs
@@ -39,7 +40,7 @@ def run_layer(
     """
     ops = setting.kernels
     batch, local = setting.batch, setting.local
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages] = brand(batch.required("page_table", "attend"))
+    page_table: PageTable = brand(batch.required("page_table", "attend"))
     topk = choose_keys(
         inputs, setting, pools.index, wiring.index_format, page_table, gathers_into_pool=wiring.gathers_into_pool
     )

@@ -7,14 +7,14 @@ returns the merged queries for `attend`; the rows of all ranks stand in the pool
 from typing import Protocol, TypeVar
 
 from dsa_contracts import CpBatch, Ten, brand
-from dsa_contracts.core.marks import BF16, E4M3, I64, U8, Contiguous, DType, Plain
+from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, DType
+from dsa_contracts.dsa.aliases import SlotMapping
 from dsa_contracts.dsa.dims import Nnz, NnzGathered, NumLocalHeads, NumPages, PageSize, QkHeadDim, RowBytes
 from dsa_contracts.dsa.row_formats import RowFormat, bf16_format
 from dsa_contracts.dsa.states import (
     Bf16Row,
     Fp8Row,
     Fp8Row656,
-    Global,
     Local,
     Packed,
     PackedRowStride,
@@ -46,12 +46,12 @@ class Placement(Protocol[F, LatentType_contra, RopeType_contra, QueryType_co]):
         """Write the batch's rows of all ranks into the pool and return this rank's merged queries."""
 
 
-def rank_major_loc(batch: CpBatch[L]) -> Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered]:
+def rank_major_loc(batch: CpBatch[L]) -> SlotMapping[RankMajor[L], NnzGathered]:
     """Return the slot of each gathered row; raises BatchError DSA304 where the batch has no out_cache_loc."""
     return brand(batch.required("rank_major_loc", "write_kv"))
 
 
-def out_cache_loc(batch: CpBatch[L]) -> Ten[Global[Sequence], Plain, I64, Contiguous, Nnz]:
+def out_cache_loc(batch: CpBatch[L]) -> SlotMapping[Sequence, Nnz]:
     """Return the slot of each row in sequence order; raises BatchError DSA304 where the batch has none."""
     return brand(batch.required("out_cache_loc", "write_kv"))
 

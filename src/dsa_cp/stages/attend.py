@@ -4,22 +4,21 @@ import torch
 from torch import Tensor
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, declare, stage
-from dsa_contracts.core.marks import F32, I32, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import (
-    IndexTopk,
-    KvLoraRank,
-    MaxPages,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    NumSlots,
-    PageSize,
-    QkHeadDim,
-    RowBytes,
+from dsa_contracts import CpBatch, brand, declare, stage
+from dsa_contracts.dsa.aliases import (
+    AttentionLse,
+    AttentionOut,
+    CausalLens,
+    KvCache,
+    KvRows,
+    PageTable,
+    Query,
+    RequestOfRow,
+    TopkIndices,
 )
+from dsa_contracts.dsa.dims import NumSlots
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Local, Packed, PackedRowStride, PerRequest, Pool, Rotated
+from dsa_contracts.dsa.states import Local, Packed, PackedRowStride, Pool, Rotated
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
 from dsa_cp.numerics.grouped_scales import dequantize_groups
 from dsa_cp.numerics.paged_keys import row_blocks, slots_of_request
@@ -28,22 +27,19 @@ from dsa_cp.stages.split_kv import part_of, split_kv
 
 @stage(contracts.attend)
 def attend(
-    q: Ten[Local[L], Rotated, QD, Contiguous, N, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[L], Plain, I32, Contiguous, N, IndexTopk],
-    causal_lens: Ten[Local[L], Plain, I32, Contiguous, N],
-    request_of_row: Ten[Local[L], Plain, I32, Contiguous, N],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q: Query[L, QD, N],
+    pool: KvCache[F],
+    topk_indices: TopkIndices[L, N],
+    causal_lens: CausalLens[Local[L], N],
+    request_of_row: RequestOfRow[Local[L], N],
+    page_table: PageTable,
     softmax_scale: float,
     q_scale: float,
     kv_scale: float,
     out_dtype: type[AD],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Plain, AD, Contiguous, N, NumLocalHeads, KvLoraRank],
-    Ten[Local[L], Plain, F32, Contiguous, N, NumLocalHeads],
-]:
+) -> tuple[AttentionOut[L, AD, N], AttentionLse[L, N]]:
     """See `dsa_contracts.stages.attend`."""
     rows, heads, _ = q.shape
     rank = row_format.part("k_nope").count
@@ -70,7 +66,7 @@ def values_of_rows(rows: Tensor, row_format: RowFormat[F, ND, RD], kv_scale: flo
         batch: the batch that the rows are read for.
     """
     state = Packed[row_format.mark, Rotated]  # type: ignore[name-defined]
-    packed: Ten[Pool, Packed[F, Rotated], U8, UnitLast, NumSlots, RowBytes] = declare(rows, Pool, state, batch, "attend")
+    packed: KvRows[Pool, F, Rotated, NumSlots] = declare(rows, Pool, state, batch, "attend")
     k_nope, k_rope = split_kv(packed, row_format, PackedRowStride, batch)
     latent = k_nope.float()
     if any(part.name == "scales" for part in row_format.parts):

@@ -3,22 +3,22 @@
 import torch
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import Comm, CpBatch, Ten, stage
-from dsa_contracts.core.marks import I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import IndexRowBytes, NnzGathered, NumPages, PageSize, RowBytes
+from dsa_contracts import Comm, CpBatch, stage
+from dsa_contracts.dsa.aliases import IndexCache, IndexRows, KvCache, KvRows, SlotMapping
+from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_contracts.dsa.slots import is_written
-from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated
+from dsa_contracts.dsa.states import Local, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 
 
 @stage(contracts.gather_write_kv_and_index)
 def gather_write_kv_and_index(
-    pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    index_pool: Ten[Pool, Packed[FI, Rotated], U8, Contiguous, NumPages, PageSize, IndexRowBytes],
-    kv: Ten[Local[L], Packed[F, Rotated], U8, UnitLast, N, RowBytes],
-    index_kv: Ten[Local[L], Packed[FI, Rotated], U8, UnitLast, N, IndexRowBytes],
-    loc: Ten[Global[RankMajor[L]], Plain, I64, Contiguous, NnzGathered],
+    pool: KvCache[F],
+    index_pool: IndexCache[FI],
+    kv: KvRows[Local[L], F, Rotated, N],
+    index_kv: IndexRows[Local[L], FI, Rotated, N],
+    loc: SlotMapping[RankMajor[L], NnzGathered],
     row_format: RowFormat[F, ND, RD],
     index_format: RowFormat[FI, NDI, RDI],
     batch: CpBatch[L],

@@ -3,18 +3,18 @@
 import torch
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import KvLoraRank, NumLocalHeads, QkHeadDim, QkRopeHeadDim
-from dsa_contracts.dsa.states import Local, Rotated
+from dsa_contracts import CpBatch, brand, stage
+from dsa_contracts.core.marks import BF16
+from dsa_contracts.dsa.aliases import QNope, QRope, Query
+from dsa_contracts.dsa.states import Rotated
 from dsa_contracts.dsa.typevars import L, N
 
 
 @stage(contracts.merge_q)
 def merge_q(
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[L], Rotated, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
+    q_nope: QNope[L, N],
+    q_rope: QRope[L, Rotated, N],
     batch: CpBatch[L],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+) -> Query[L, BF16, N]:
     """See `dsa_contracts.stages.merge_q`."""
     return brand(torch.cat([q_nope, q_rope], dim=-1))

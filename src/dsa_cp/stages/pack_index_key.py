@@ -3,21 +3,20 @@
 import torch
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, U8, Contiguous, UnitLast
-from dsa_contracts.dsa.dims import IndexHeadDim, RowBytes
+from dsa_contracts import CpBatch, brand, stage
+from dsa_contracts.dsa.aliases import DenseKvRows, IndexKey
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Packed, Rotated
+from dsa_contracts.dsa.states import Rotated
 from dsa_contracts.dsa.typevars import ND, RD, F, L, M, R
 from dsa_cp.numerics.grouped_scales import quantize_groups
 
 
 @stage(contracts.pack_index_key)
 def pack_index_key(
-    k_index: Ten[R, Rotated, BF16, UnitLast, M, IndexHeadDim],
+    k_index: IndexKey[R, Rotated, M],
     row_format: RowFormat[F, ND, RD],
     batch: CpBatch[L],
-) -> Ten[R, Packed[F, Rotated], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, F, Rotated, M]:
     """See `dsa_contracts.stages.pack_index_key`."""
     if not row_format.is_quantized:
         return brand(k_index.clone(memory_format=torch.contiguous_format).view(torch.uint8))

@@ -3,22 +3,22 @@
 import torch
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts import CpBatch, brand, stage
+from dsa_contracts.core.marks import BF16, E4M3
+from dsa_contracts.dsa.aliases import DenseKvRows, KNope, KRope
 from dsa_contracts.dsa.row_formats import SCALE_GROUP, RowFormat
-from dsa_contracts.dsa.states import Fp8Row656, Packed, Rotated
+from dsa_contracts.dsa.states import Fp8Row656, Rotated
 from dsa_contracts.dsa.typevars import L, M, R
 from dsa_cp.numerics.grouped_scales import quantize_groups
 
 
 @stage(contracts.quantize_rows)
 def quantize_rows(
-    k_nope: Ten[R, Plain, BF16, UnitLast, M, KvLoraRank],
-    k_rope: Ten[R, Rotated, BF16, UnitLast, M, QkRopeHeadDim],
+    k_nope: KNope[R, M],
+    k_rope: KRope[R, Rotated, M],
     row_format: RowFormat[Fp8Row656, E4M3, BF16],
     batch: CpBatch[L],
-) -> Ten[R, Packed[Fp8Row656, Rotated], U8, Contiguous, M, RowBytes]:
+) -> DenseKvRows[R, Fp8Row656, Rotated, M]:
     """See `dsa_contracts.stages.quantize_rows`."""
     codes, scales = quantize_groups(k_nope, SCALE_GROUP)
     kv = torch.empty(k_nope.shape[0], row_format.row_bytes, dtype=torch.uint8, device=k_nope.device)

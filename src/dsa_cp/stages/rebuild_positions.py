@@ -1,8 +1,8 @@
 """Reference of `rebuild_positions`: one gather by the batch's row index."""
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.core.marks import I64, Contiguous, Plain
+from dsa_contracts import CpBatch, brand, stage
+from dsa_contracts.dsa.aliases import RowIndex, TokenPositions
 from dsa_contracts.dsa.dims import Nnz
 from dsa_contracts.dsa.states import Global, Local, Sequence
 from dsa_contracts.dsa.typevars import L, N
@@ -11,9 +11,9 @@ from dsa_cp.numerics.rows import take_rows
 
 @stage(contracts.rebuild_positions)
 def rebuild_positions(
-    positions: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz],
-    rows: Ten[Local[L], Plain, I64, Contiguous, N],
+    positions: TokenPositions[Global[Sequence], Nnz],
+    rows: RowIndex[Local[L], N],
     batch: CpBatch[L],
-) -> Ten[Local[L], Plain, I64, Contiguous, N]:
+) -> TokenPositions[Local[L], N]:
     """See `dsa_contracts.stages.rebuild_positions`."""
     return brand(take_rows(positions, rows))

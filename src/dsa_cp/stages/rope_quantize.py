@@ -3,30 +3,27 @@
 import torch
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, E4M3, F32, I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import CosSinWidth, KvLoraRank, MaxPosition, NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
-from dsa_contracts.dsa.states import Fp8Row, Local, Packed, Raw, Rotated, Table
+from dsa_contracts import CpBatch, RopeStyle, brand, stage
+from dsa_contracts.core.marks import E4M3
+from dsa_contracts.dsa.aliases import CosSinCache, DenseKvRows, KNope, KRope, QNope, QRope, Query, TokenPositions
+from dsa_contracts.dsa.states import Fp8Row, Local, Raw, Rotated
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.numerics.rotation import rotate, to_e4m3
 
 
 @stage(contracts.rope_quantize)
 def rope_quantize(
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank],
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim],
-    positions: Ten[Local[L], Plain, I64, Contiguous, N],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    q_nope: QNope[L, N],
+    q_rope: QRope[L, Raw, N],
+    k_nope: KNope[Local[L], N],
+    k_rope: KRope[Local[L], Raw, N],
+    positions: TokenPositions[Local[L], N],
+    cos_sin_cache: CosSinCache,
     rope_style: RopeStyle,
     quant_scale_q: float,
     quant_scale_kv: float,
     batch: CpBatch[L],
-) -> tuple[
-    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
-    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
-]:
+) -> tuple[Query[L, E4M3, N], DenseKvRows[Local[L], Fp8Row, Rotated, N]]:
     """See `dsa_contracts.stages.rope_quantize`."""
     rows, heads, rank = q_nope.shape
     q = torch.empty(rows, heads, rank + q_rope.shape[-1], dtype=torch.float8_e4m3fn, device=q_nope.device)

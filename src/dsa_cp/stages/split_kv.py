@@ -3,21 +3,20 @@
 from torch import Tensor
 
 import dsa_contracts.stages as contracts
-from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.core.marks import U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import KvLoraRank, QkRopeHeadDim, RowBytes
+from dsa_contracts import CpBatch, brand, stage
+from dsa_contracts.core.marks import Contiguous
+from dsa_contracts.dsa.aliases import KvRows, LatentColumns, RopeColumns
 from dsa_contracts.dsa.row_formats import RowFormat, RowPart
-from dsa_contracts.dsa.states import Packed
 from dsa_contracts.dsa.typevars import ND, RD, C, F, K, L, P, R
 
 
 @stage(contracts.split_kv)
 def split_kv(
-    kv: Ten[R, Packed[F, P], U8, UnitLast, K, RowBytes],
+    kv: KvRows[R, F, P, K],
     row_format: RowFormat[F, ND, RD],
     strides: type[C],
     batch: CpBatch[L],
-) -> tuple[Ten[R, Plain, ND, C, K, KvLoraRank], Ten[R, P, RD, C, K, QkRopeHeadDim]]:
+) -> tuple[LatentColumns[R, ND, C, K], RopeColumns[R, P, RD, C, K]]:
     """See `dsa_contracts.stages.split_kv`."""
     copies = strides is Contiguous
     k_nope = part_of(kv, row_format.part("k_nope"), copies=copies)

@@ -136,7 +136,8 @@ def test_rules_that_need_the_house_are_named_where_there_is_none(tmp_path: Path,
 
 
 def test_this_package_keeps_the_rules_that_it_applies(capsys: Output) -> None:
-    own = [ROOT / "src" / "dsa_cp" / "review", ROOT / "src" / "dsa_cp" / "cli" / "review.py", ROOT / "tests" / "review"]
+    tools = ROOT / "src" / "dsa_cp" / "tools" / "review"
+    own = [tools, ROOT / "src" / "dsa_cp" / "cli" / "review_command.py", ROOT / "tests" / "tools" / "review"]
     code, printed = run(capsys, "--self", *own)
     assert (code, printed.partition(" files, ")[2]) == (0, "0 findings\n"), printed
 

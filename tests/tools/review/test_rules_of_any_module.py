@@ -57,7 +57,7 @@ BRANCH = edited(
     ],
 )
 def test_a_contract_does_not_branch_on_a_backend(tmp_path: Path, line: str, name: str) -> None:
-    text = f"21:17 REV002 a contract branches on {name}; what a backend can do is a capability"
+    text = f"22:17 REV002 a contract branches on {name}; what a backend can do is a capability"
     assert found(tmp_path, BRANCH.format(line)) == ([text] if name else [])
 
 
@@ -84,20 +84,20 @@ BODY = ("    return brand(x + scale)\n", "    {}\n    return brand(x + scale)\n"
 )
 def test_a_stage_reads_no_getter(tmp_path: Path, line: str, text: str) -> None:
     where = 5 + (line.find("=") + 2 if "=" in line else 0)
-    expected = [f"17:{where} REV005 {text}"] if text else []
+    expected = [f"18:{where} REV005 {text}"] if text else []
     assert found(tmp_path, edited(STAGE, (BODY[0], BODY[1].replace("{}", line)))) == expected
 
 
 def test_a_stage_keeps_nothing_in_its_module(tmp_path: Path) -> None:
     state = ("\n\n@stage", "\n\nSEEN = []\nTABLE = {1: 2}\n\n\n@stage")
     text = edited(STAGE, state, (BODY[0], BODY[1].replace("{}", "SEEN.append(TABLE[1])")))
-    assert found(tmp_path, text) == ["21:5 REV005 shift uses SEEN, which this module changes; make it a parameter"]
+    assert found(tmp_path, text) == ["22:5 REV005 shift uses SEEN, which this module changes; make it a parameter"]
 
 
 def test_a_stage_changes_no_global(tmp_path: Path) -> None:
     state = ("\n\n@stage", "\n\ncount = 0\n\n\n@stage")
     text = edited(STAGE, state, (BODY[0], "    global count\n    count = 1\n    return brand(x + scale)\n"))
-    assert found(tmp_path, text) == ["20:5 REV005 shift changes global count"]
+    assert found(tmp_path, text) == ["21:5 REV005 shift changes global count"]
 
 
 def test_annotations_are_not_postponed(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_every_annotation_is_there_and_resolves(tmp_path: Path) -> None:
     )
     text = edited(STUB, checker, ("    scale: float,\n", "    scale,\n"), ("batch: CpBatch[L]", "batch: 'Batch[L]'"))
     assert found(tmp_path, text) == [
-        "15:50 REV009 shift: KvLoraRank in an annotation is imported under TYPE_CHECKING alone",
-        "16:5 REV009 shift: scale has no annotation",
-        "17:12 REV009 shift: Batch in an annotation is not defined",
+        "16:50 REV009 shift: KvLoraRank in an annotation is imported under TYPE_CHECKING alone",
+        "17:5 REV009 shift: scale has no annotation",
+        "18:12 REV009 shift: Batch in an annotation is not defined",
     ]
 
 
@@ -132,7 +132,7 @@ ONCE = ("    scale: float,\n", "    scale: float,\n    mask: Ten[Local[L], Plain
 )
 def test_a_dim_that_stands_once_is_found(tmp_path: Path, dim: str, is_found: bool) -> None:
     text = edited(STUB, (ONCE[0], ONCE[1].replace("{}", dim)), ("import KvLoraRank", f"import KvLoraRank, {dim}"))
-    line = f"14:53 REV010 shift: dim {dim} of mask stands once; nothing says how large it is"
+    line = f"15:53 REV010 shift: dim {dim} of mask stands once; nothing says how large it is"
     assert found(tmp_path, text) == ([line] if is_found else [])
 
 
@@ -157,8 +157,8 @@ def test_a_stub_lists_the_codes_of_its_invariants_and_no_others(tmp_path: Path) 
         ("from dsa_contracts.dsa.invariants import scale_is_positive\n", ""),
     )
     assert found(tmp_path, text + own) == [
-        "10:1 REV015 shift: Raises does not list DSA112, which an invariant of it has",
-        "10:1 REV015 shift: there is no code DSA199",
+        "11:1 REV015 shift: Raises does not list DSA112, which an invariant of it has",
+        "11:1 REV015 shift: there is no code DSA199",
     ]
 
 

@@ -32,7 +32,7 @@ def test_an_implementation_in_the_file_of_another_stage_is_found(tmp_path: Path)
     )
     second = '\n\n@stage(contracts.turn)\ndef turn(batch: CpBatch[L]) -> None:\n    """See."""\n'
     assert lines(build(tmp_path, src__dsa_cp__stages__shift=two + second)) == [
-        "src/dsa_cp/stages/shift.py:21:1 REV001 turn is bound to stage turn, which has its file turn.py"
+        "src/dsa_cp/stages/shift.py:22:1 REV001 turn is bound to stage turn, which has its file turn.py"
     ]
 
 
@@ -83,22 +83,30 @@ def test_files_that_hold_nothing_of_their_stage_are_found(tmp_path: Path) -> Non
     ],
 )
 def test_the_path_does_not_decide_again_what_the_plan_has_decided(tmp_path: Path, test: str, name: str) -> None:
-    found = [line.partition(" ")[2] for line in lines(build(tmp_path, src__dsa_cp__path=test))]
+    found = [line.partition(" ")[2] for line in lines(build(tmp_path, src__dsa_cp__layer__path=test))]
     text = f"REV003 path.py branches on {name}; the plan has decided that, and wiring has the function"
     assert found == ([text] if name else [])
 
 
-ORDER = "imports run contracts <- layouts, comm <- kernels <- stages <- path <- adapters, cli"
+ORDER = (
+    "imports run core <- dsa <- contracts <- layouts, comm <- kernels <- stages <- layer <- planner"
+    " <- engines, demo <- tools <- cli"
+)
 
 
 @pytest.mark.parametrize(
     ("module", "statement", "imported"),
     [
+        ("dsa_contracts.core.marks", "from dsa_contracts.dsa import dims", "dsa_contracts.dsa.dims"),
+        ("dsa_contracts.dsa.layout", "import dsa_contracts.stages", "dsa_contracts.stages"),
         ("dsa_contracts.dsa.layout", "from dsa_cp.layouts import Zigzag", "dsa_cp.layouts.Zigzag"),
         ("dsa_cp.layouts.zigzag", "import dsa_cp.stages.shift", "dsa_cp.stages.shift"),
         ("dsa_cp.kernels.shift", "from dsa_cp.stages.shift import shift", "dsa_cp.stages.shift.shift"),
-        ("dsa_cp.stages.shift", "from dsa_cp import path", "dsa_cp.layer.path"),
+        ("dsa_cp.stages.shift", "from dsa_cp.layer import path", "dsa_cp.layer.path"),
         ("dsa_cp.layer.path", "import importlib\nimportlib.import_module('dsa_cp.cli')", "dsa_cp.cli"),
+        ("dsa_cp.layer.path", "from dsa_cp.planner import choice", "dsa_cp.planner.choice"),
+        ("dsa_cp.planner.search", "import dsa_cp.engines.sglang", "dsa_cp.engines.sglang"),
+        ("dsa_cp.demo.run", "from dsa_cp.tools import bench", "dsa_cp.tools.bench"),
         ("dsa_cp.tools.review.page", "from dsa_cp.cli.output import print_line", "dsa_cp.cli.output.print_line"),
     ],
 )
@@ -148,8 +156,8 @@ def test_each_listed_code_is_named_by_a_test_of_the_stage(tmp_path: Path) -> Non
         ('    assert CODES and "DSA112"\n', '    """DSA112."""\n    assert CODES  # DSA104\n'),
     )
     assert lines(build(tmp_path, tests__stages__test_shift=test)) == [
-        "dsa_contracts/stages/shift.py:11:1 REV012 shift: no test in tests/stages/test_shift.py names DSA104",
-        "dsa_contracts/stages/shift.py:11:1 REV012 shift: no test in tests/stages/test_shift.py names DSA112",
+        "dsa_contracts/stages/shift.py:12:1 REV012 shift: no test in tests/stages/test_shift.py names DSA104",
+        "dsa_contracts/stages/shift.py:12:1 REV012 shift: no test in tests/stages/test_shift.py names DSA112",
     ]
 
 

@@ -14,7 +14,7 @@ from dsa_contracts import Comm, CpBatch, brand, declare, declare_lasting, unchec
 from dsa_contracts.core.marks import BF16, Plain
 from dsa_contracts.core.modes import VARIABLE, mode_from_environment
 from dsa_contracts.dsa.row_formats import fp8_format, index_fp8_format
-from dsa_contracts.dsa.states import Local, Packed, Pool, Raw, Rotated
+from dsa_contracts.dsa.states import KeyIds, Local, Packed, Pool, Raw, Rotated
 from dsa_cp.comm.distributed import DistributedComm
 from dsa_cp.comm.process import run_processes
 from dsa_cp.comm.symmetric import SymmetricComm
@@ -73,7 +73,7 @@ class Layer:
         self.inputs = self._inputs(rows, device)
         lens = self.local.causal_lens[:, None]
         wanted = torch.arange(model.index_topk, dtype=torch.int32, device=device)[None]
-        self.topk = self._given(torch.where(wanted < lens, wanted, -1).contiguous(), Plain)
+        self.topk = self._given(torch.where(wanted < lens, wanted, -1).contiguous(), KeyIds)
 
     def _given(self, values: Tensor, state: object) -> Any:
         return declare(values, LOCAL[Zigzag], state, self.batch, "bench")

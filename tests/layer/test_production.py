@@ -29,7 +29,7 @@ print(wrapped)
 
 @pytest.mark.process
 def test_production_has_bare_functions_and_the_bytes_of_development_where_every_stage_is_wrapped() -> None:
-    code = f"{BARE}\nfrom tests.core.tiny_path import digest\nprint(*digest())"
+    code = f"{BARE}\nfrom tests.layer.tiny_path import digest\nprint(*digest())"
     checked, bare = in_mode("development", code), in_mode("production", code)
     assert checked.stderr == bare.stderr == ""
     (wrapped, checked_bytes), (none, bare_bytes) = checked.stdout.splitlines(), bare.stdout.splitlines()
