@@ -27,10 +27,12 @@ class Dim:
 
     Attributes:
         varies: whether the dim may differ between the calls of one scope, as the width of two kinds of rows does.
+        optional: whether a scope may be without the dim; a type variable then stands for its other dims alone.
         written: the written name; a class may state its own, an identifier that no other dim has.
     """
 
     varies: ClassVar[bool] = False
+    optional: ClassVar[bool] = False
     written: ClassVar[str] = "dim"
 
     def __init_subclass__(cls) -> None:

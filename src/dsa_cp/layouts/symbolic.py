@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import TENSORS, Arithmetic, T
 from dsa_contracts.dsa.layout import Layout, SegmentTable
-from dsa_cp.layouts import formulas
-from dsa_cp.layouts.formulas import TENSORS, Arithmetic, T
 from dsa_cp.layouts.tables import decode_flags, lens_tensor, segment_table
 
 
