@@ -95,7 +95,7 @@ def scope_of(**sizes: int) -> Scope:
     return Scope({"beads": 4} | sizes)
 
 
-def refused(watch: Observer, **given: object) -> str:
+def refused(watch: Observer, /, **given: object) -> str:
     with pytest.raises(ContractError) as error:
         watch.before(**given)
     return str(error.value).splitlines()[0]
