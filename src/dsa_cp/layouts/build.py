@@ -18,7 +18,7 @@ from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.typevars import L
 from dsa_cp.layouts.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
 from dsa_cp.layouts.indices import BatchLens, RankMajorRows, rank_major_rows, row_facts
-from dsa_cp.layouts.tables import decode_flags
+from dsa_cp.layouts.segment_tables import decode_flags
 
 
 def build_batches(

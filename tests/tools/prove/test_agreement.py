@@ -7,7 +7,7 @@ import pytest
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, indices
 from dsa_cp.tools.prove.agreement import NAME, compare, difference
-from dsa_cp.tools.prove.results import Outcome
+from dsa_cp.tools.prove.proof_results import Outcome
 from dsa_cp.tools.prove.samples import Sample, samples
 
 
