@@ -1,10 +1,12 @@
 """The registry of layouts: written names, parameters, and layouts of other packages."""
 
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, EntryPoints
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from dsa_contracts.core import extensions
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import (
@@ -41,9 +43,29 @@ class Turned(Zigzag):
         return "turned"
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
-    """Entry points as an installed package would have them."""
-    monkeypatch.setattr(registry, "entry_points", lambda **wanted: EntryPoints(points).select(**wanted))
+@pytest.fixture
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package that adds the layout `turned`."""
+    info = tmp_path / "somebodys-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\nturned = somebodys_layouts:Turned\n")
+    (tmp_path / "somebodys_layouts.py").write_text(SOMEBODYS)
+    monkeypatch.syspath_prepend(tmp_path)
+    extensions.load.cache_clear()
+    yield
+    extensions.load.cache_clear()
+
+
+SOMEBODYS = """\
+from dsa_cp.layouts import Zigzag
+
+
+class Turned(Zigzag):
+    @property
+    def name(self) -> str:
+        return "turned"
+"""
 
 
 @pytest.mark.parametrize(
@@ -108,15 +130,16 @@ def test_what_makes_no_layout_is_refused() -> None:
     )
 
 
-def test_a_layout_of_an_installed_package_is_loaded_when_its_name_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, EntryPoint("turned", f"{__name__}:Turned", registry.ENTRY_POINTS))
+@pytest.mark.usefixtures("_installed")
+def test_a_layout_of_an_installed_package_is_loaded_when_its_name_is_asked_for() -> None:
     assert "turned" not in layout_names()
     assert layout_choices().endswith(", vllm_replicated, turned")
-    monkeypatch.setattr(EntryPoint, "load", lambda point: {f"{__name__}:Turned": Turned}[point.value])
-    assert layout_by_name("turned") == Turned()
+    assert "somebodys_layouts" not in sys.modules
+    layout = layout_by_name("turned")
+    assert (layout.name, type(layout).__module__) == ("turned", "somebodys_layouts")
     assert layout_names()[-1] == "turned"
+    del sys.modules["somebodys_layouts"]
 
 
-def test_entry_points_of_other_groups_are_no_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, EntryPoint("turned", f"{__name__}:Turned", "dsa_contracts.formats"))
-    assert refused(lambda: layout_by_name("turned")).startswith("layout is 'turned'; it must be one of zigzag, ")
+def test_what_cannot_be_called_makes_no_layout() -> None:
+    assert refused(lambda: register_layout("turned", 3)) == "layout turned is made by a class or a function, not by 3"

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from inspect import signature
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.extensions import load
 from dsa_contracts.dsa.layout import Layout
 
 ENTRY_POINTS = "dsa_contracts.layouts"
@@ -36,7 +37,7 @@ class _Entry:
 _entries: dict[str, _Entry] = {}
 
 
-def register_layout(name: str, make: Callable[..., Layout], *, examples: tuple[str, ...] = ()) -> None:
+def register_layout(name: str, make: object, *, examples: tuple[str, ...] = ()) -> None:
     """Make a layout known under its name.
 
     Args:
@@ -45,8 +46,10 @@ def register_layout(name: str, make: Callable[..., Layout], *, examples: tuple[s
         examples: written names that `dsa-cp prove` takes where none is given; the name alone where empty.
 
     Raises:
-        ArgumentError: DSA602, the name is not a small word, or another layout has it.
+        ArgumentError: DSA602, nothing can be made, the name is not a small word, or another layout has it.
     """
+    if not callable(make):
+        raise ArgumentError(f"layout {name} is made by a class or a function, not by {make!r}")
     if not isinstance(name, str) or not _STEM.fullmatch(name):
         raise ArgumentError(f"a layout is named by small letters, digits and _, not {name!r}")
     if _entries.get(name, _Entry(make, ())).make is not make:
@@ -80,7 +83,8 @@ def layout_by_name(text: str) -> Layout:
     """Return the layout with this written name, as `Layout.name` gives it.
 
     Raises:
-        ArgumentError: DSA602, no layout has the name or such parameters, or what an entry point gives makes no layout.
+        ArgumentError: DSA602, no layout has the name or such parameters, or what is registered under it makes no layout.
+        ContractDefinitionError: DSA001, an installed package has an entry point for layouts that cannot be loaded.
     """
     match = _WRITTEN.fullmatch(text) if isinstance(text, str) else None
     entry = _entry_of(match[1]) if match else None
@@ -100,8 +104,7 @@ def _parameter(text: str) -> tuple[str, int]:
 
 
 def _entry_of(name: str) -> _Entry | None:
-    """Return the entry with this name; an entry point of the name is loaded and registered first."""
-    if name not in _entries:
-        for point in entry_points(group=ENTRY_POINTS, name=name):
-            register_layout(name, point.load())
+    """Return the entry with this name; what an installed package has under the name is registered first."""
+    if name not in _entries and name in (added := load(ENTRY_POINTS)):
+        register_layout(name, added[name])
     return _entries.get(name)
