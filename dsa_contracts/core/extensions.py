@@ -18,9 +18,9 @@ from dsa_contracts.core.errors import ArgumentError, ContractDefinitionError
 
 GROUPS = {
     "dsa_contracts.vocabularies": "modules with the dims, marks, dtypes and codes of a path",
-    "dsa_contracts.row_formats": "functions of kv_lora_rank and qk_rope_head_dim that make a RowFormat",
+    "dsa_contracts.row_formats": "functions of the two widths of a row that make its format",
     "dsa_contracts.layouts": "layouts, each with its segments and the formulas that are proven of it",
-    "dsa_contracts.backends": "capability records of attention backends",
+    "dsa_contracts.backends": "capability records of backends",
     "dsa_contracts.kernel_sets": "classes with the implementations of all stages",
 }
 """The groups, and what an entry point of each names."""

@@ -11,7 +11,11 @@ add_codes(
     {
         "MOE101": "counts of an exchange were made on another rank or in another step",
         "MOE102": "a row came to a rank that does not have its expert",
-    }
+    },
+    {
+        "MOE101": "pass the counts that this rank has made in this step",
+        "MOE102": "send each row to the rank that its expert is on",
+    },
 )
 
 

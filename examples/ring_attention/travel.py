@@ -12,7 +12,11 @@ add_codes(
     {
         "RING101": "positions of a block are not those of the rank whose block it should be",
         "RING102": "one rank has more pairs of a query and a key than another",
-    }
+    },
+    {
+        "RING101": "pass the positions that travelled with the block",
+        "RING102": "give each rank a piece from the start and one from the end of the sequence",
+    },
 )
 
 Spans = tuple[tuple[int, int], ...]

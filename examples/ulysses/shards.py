@@ -7,7 +7,10 @@ from dsa_contracts.core.marks import F32, Contiguous, Dim, Plain, Rows, State
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import Ten
 
-add_codes({"ULY101": "the heads of a layer cannot be divided among the ranks"})
+add_codes(
+    {"ULY101": "the heads of a layer cannot be divided among the ranks"},
+    {"ULY101": "take a number of ranks that divides the heads"},
+)
 
 
 class Seq(Dim):

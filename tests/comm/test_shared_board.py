@@ -15,7 +15,7 @@ from dsa_cp.comm.process import run_processes
 from dsa_cp.comm.rounds import Rounds
 from dsa_cp.comm.shared_board import PLACE_BYTES, SharedBoard
 from dsa_cp.comm.store_board import StoreBoard
-from dsa_cp.comm.verdict import Entry, Kind
+from dsa_cp.comm.verdict import Arrival, Entry
 from tests.comm import targets
 
 
@@ -41,9 +41,9 @@ def in_threads(bodies: Sequence[Callable[[], None]]) -> None:
 def test_the_first_entry_in_a_place_stands(tmp_path: Path) -> None:
     first, second = boards_of(tmp_path, 2)
 
-    assert first.claim(0, 1, Entry(Kind.ABSENT)) == Entry(Kind.ABSENT)
-    assert second.claim(0, 1, Entry(Kind.CAME, "late")) == Entry(Kind.ABSENT)
-    assert second.read(0) == [None, Entry(Kind.ABSENT)]
+    assert first.claim(0, 1, Entry(Arrival.ABSENT)) == Entry(Arrival.ABSENT)
+    assert second.claim(0, 1, Entry(Arrival.CAME, "late")) == Entry(Arrival.ABSENT)
+    assert second.read(0) == [None, Entry(Arrival.ABSENT)]
     assert first.read(4) == [None, None]
 
 
@@ -51,7 +51,7 @@ def test_a_place_is_open_again_four_rounds_later(tmp_path: Path) -> None:
     (board,) = boards_of(tmp_path, 1)
 
     for number in range(9):
-        entry = Entry(Kind.CAME, f"round {number} \u00e4")
+        entry = Entry(Arrival.CAME, f"round {number} \u00e4")
         assert board.read(number) == [None]
         assert board.claim(number, 0, entry) == entry
         assert board.read(number) == [entry]
@@ -59,7 +59,7 @@ def test_a_place_is_open_again_four_rounds_later(tmp_path: Path) -> None:
 
 def test_an_entry_that_has_not_arrived_whole_is_open(tmp_path: Path) -> None:
     board, other = boards_of(tmp_path, 2)
-    board.claim(0, 0, Entry(Kind.CAME, "plan=a"))
+    board.claim(0, 0, Entry(Arrival.CAME, "plan=a"))
     with (tmp_path / "board").open("r+b") as file:
         file.seek(20)
         file.write(b"?")
@@ -69,11 +69,11 @@ def test_an_entry_that_has_not_arrived_whole_is_open(tmp_path: Path) -> None:
 
 def test_a_text_without_room_is_cut_alike_for_all(tmp_path: Path) -> None:
     board, other = boards_of(tmp_path, 2)
-    board.claim(0, 0, Entry(Kind.FAILED, "\u00e4" * PLACE_BYTES))
+    board.claim(0, 0, Entry(Arrival.FAILED, "\u00e4" * PLACE_BYTES))
     (entry, _) = other.read(0)
 
     assert entry is not None
-    assert entry.kind is Kind.FAILED
+    assert entry.kind is Arrival.FAILED
     assert entry.text.endswith("\u00e4 ... (cut)")
     assert len(entry.text.encode()) < PLACE_BYTES
 
@@ -85,9 +85,9 @@ def test_many_rounds_of_many_ranks_agree_and_the_last_one_raises_the_same_text(t
     def body(rank: int) -> None:
         rounds = Rounds(boards[rank], 3, rank, 5.0)
         for number in range(200):
-            rounds.come(Entry(Kind.CAME, f"round {number}"))
+            rounds.come(Entry(Arrival.CAME, f"round {number}"))
         try:
-            rounds.come(Entry(Kind.CAME, f"plan={'b' if rank == 1 else 'a'}"))
+            rounds.come(Entry(Arrival.CAME, f"plan={'b' if rank == 1 else 'a'}"))
         except RankError as error:
             texts[rank] = str(error)
 
@@ -106,9 +106,9 @@ def test_a_rank_that_is_late_finds_its_place_closed(tmp_path: Path) -> None:
     early, late = (Rounds(board, 2, rank, 0.2) for rank, board in enumerate(boards))
 
     with pytest.raises(RankError) as first:
-        early.come(Entry(Kind.CAME, "x"))
+        early.come(Entry(Arrival.CAME, "x"))
     with pytest.raises(RankError) as second:
-        late.come(Entry(Kind.CAME, "x"))
+        late.come(Entry(Arrival.CAME, "x"))
 
     assert str(first.value) == str(second.value)
     assert str(first.value).startswith("RankError DSA503: rank 1 of 2 did not come to collective 1 within 0.2 s")

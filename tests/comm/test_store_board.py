@@ -11,7 +11,7 @@ from dsa_contracts.core.errors import ArgumentError, RankError
 from dsa_cp.comm.distributed import board_of, serve_store
 from dsa_cp.comm.rounds import Rounds
 from dsa_cp.comm.store_board import StoreBoard
-from dsa_cp.comm.verdict import Entry, Kind
+from dsa_cp.comm.verdict import Arrival, Entry
 from tests.comm import targets
 
 
@@ -30,7 +30,7 @@ def rounds_in_threads(cp_size: int, body: Callable[[Rounds, int], None]) -> int:
 def test_the_store_does_not_grow_with_the_rounds() -> None:
     def agree_often(count: int, rounds: Rounds, rank: int) -> None:
         for number in range(count):
-            rounds.come(Entry(Kind.CAME, f"round {number}"))
+            rounds.come(Entry(Arrival.CAME, f"round {number}"))
 
     sizes = [rounds_in_threads(3, partial(agree_often, count)) for count in (4, 50)]
     assert sizes[0] == sizes[1]
@@ -63,7 +63,7 @@ def test_a_store_that_is_lost_is_a_rank_error_and_done_is_silent() -> None:
     store.is_lost = True
 
     with pytest.raises(RankError) as caught:
-        rounds.come(Entry(Kind.CAME, "x"))
+        rounds.come(Entry(Arrival.CAME, "x"))
     assert str(caught.value) == targets.lines(
         "RankError DSA502: the store of the group is lost", "  because   Connection reset by peer"
     )

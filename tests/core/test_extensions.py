@@ -214,7 +214,7 @@ def test_a_dim_that_varies_differs_between_the_calls_of_a_scope_and_another_does
 
 
 def test_an_own_code_is_what_a_refused_call_has() -> None:
-    add_codes({"TOY101": "a sum of cells is not what the toy promises"})
+    add_codes({"TOY101": "a sum of cells is not what the toy promises"}, {"TOY101": "count again"})
 
     def sums_to_nothing(call: Call) -> str | None:
         return None if float(call.tensor("x").sum()) == 0 else "x sums to something"
@@ -377,7 +377,9 @@ def test_two_distributions_with_one_name_are_told_apart(installed: Callable[...,
 
 
 def test_a_vocabulary_is_imported_when_a_code_is_not_known(installed: Callable[..., None]) -> None:
-    module = "from dsa_contracts.core.errors import add_codes\nadd_codes({'TOY777': 'a toy is broken'})\n"
+    module = (
+        "from dsa_contracts.core.errors import add_codes\nadd_codes({'TOY777': 'a toy is broken'}, {'TOY777': 'mend it'})\n"
+    )
     installed("toy_words", "1.0", module, "[dsa_contracts.vocabularies]\ntoys = toy_words\n")
 
     assert "TOY777" not in CODES

@@ -7,10 +7,10 @@ from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import Plan, PlanOptions
 from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.choice import candidates
-from dsa_cp.planner.compare import plan_or_error
-from dsa_cp.planner.reading import plan_from_json
+from dsa_cp.planner.plan_files import plan_from_json
 from dsa_cp.planner.refusals import ask
 from dsa_cp.planner.replay import replay
+from dsa_cp.planner.upstream_differences import plan_or_error
 
 BACKENDS = st.sampled_from(sorted(CAPABILITIES))
 OPTIONS = st.builds(

@@ -9,8 +9,8 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.planner.backends import CAPABILITIES, Fact, IntRule, Reading
-from dsa_cp.planner.compare import REFUSALS
 from dsa_cp.planner.refusals import CHECKS, ask, first_refusal
+from dsa_cp.planner.upstream_differences import REFUSALS
 from tests.planner.asking import options, plan, refusal, with_backend
 
 TRTLLM = CAPABILITIES["trtllm"]

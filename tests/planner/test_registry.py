@@ -8,7 +8,7 @@ import pytest
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_cp.planner.backends import CAPABILITIES, Capability, Fact, IntRule
-from dsa_cp.planner.registry import UNKNOWN, read_capabilities
+from dsa_cp.planner.capabilities import UNKNOWN, read_capabilities
 from tests.planner.asking import plan, refusal
 
 READS = [

@@ -9,7 +9,6 @@ import pytest
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import Plan
 from dsa_cp.planner.backends import CAPABILITIES
-from dsa_cp.planner.compare import Comparison, compare, plan_or_error
 from dsa_cp.planner.upstream import (
     FUSING_BACKENDS,
     KNOWN_BACKENDS,
@@ -20,6 +19,7 @@ from dsa_cp.planner.upstream import (
     pool_format_0_5_15,
     pool_format_0_5_23,
 )
+from dsa_cp.planner.upstream_differences import Comparison, compare, plan_or_error
 from tests.planner.asking import options
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -14,15 +14,15 @@ from dsa_cp.cli.command_options import GroupChoice
 from dsa_cp.cli.output import print_error, print_json, print_line
 from dsa_cp.layouts import layout_choices
 from dsa_cp.planner.backends import CAPABILITIES, Capability
+from dsa_cp.planner.capabilities import read_capabilities
 from dsa_cp.planner.choice import Cost
-from dsa_cp.planner.compare import KINDS, Comparison, compare
 from dsa_cp.planner.making import make
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan
-from dsa_cp.planner.reading import first_fault
-from dsa_cp.planner.registry import read_capabilities
+from dsa_cp.planner.plan_files import first_fault
 from dsa_cp.planner.search import RULES
 from dsa_cp.planner.table import plans_page
+from dsa_cp.planner.upstream_differences import KINDS, Comparison, compare
 
 HELP = """Plan where K is rotated, quantised and gathered for two backends and a layout, from their capabilities and the
 contracts of the stages. Exit code 1: there is no plan; the error says which capability is missing."""

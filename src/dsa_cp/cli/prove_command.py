@@ -10,7 +10,7 @@ from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
 from dsa_cp.layouts import layout_by_name, layout_choices, layout_examples
 
 if TYPE_CHECKING:
-    from dsa_cp.tools.prove.results import Result
+    from dsa_cp.tools.prove.proof_results import Result
     from dsa_cp.tools.prove.wrong import Variant
 
 HELP = """Prove, for all lengths and not on samples, that rows come back from the gather once, that positions, lengths and

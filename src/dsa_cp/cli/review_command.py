@@ -104,7 +104,7 @@ def _rendered(form: Format, stages: tuple[str, ...]) -> str:
 
 def _check_plan(path: Path | None, request: Request) -> int:
     """Say whether the stages of a plan fit; the planner reads and checks it."""
-    from dsa_cp.planner.reading import read_plan
+    from dsa_cp.planner.plan_files import read_plan
 
     try:
         plan = read_plan(path or Path())

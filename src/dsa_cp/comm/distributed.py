@@ -22,7 +22,7 @@ from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.choose_board import choose_board
 from dsa_cp.comm.rounds import ControlPlane, Rounds
 from dsa_cp.comm.store_board import StoreBoard
-from dsa_cp.comm.verdict import Kind, exchange_entry, payload_entry
+from dsa_cp.comm.verdict import Arrival, exchange_entry, payload_entry
 
 ProcessGroup = dist.ProcessGroup
 LOOPBACK = "127.0.0.1"
@@ -103,14 +103,14 @@ class DistributedComm(ControlPlane):
         """
         self._rounds.raise_if_broken()
         entry = payload_entry(rows)
-        if self._checks_payload or entry.kind is Kind.REFUSED:
+        if self._checks_payload or entry.kind is Arrival.REFUSED:
             self._rounds.come(entry)
         gathered = rows.new_empty(self._size * rows.shape[0], rows.shape[1])
         if rows.numel():
             try:
                 ALL_GATHER(gathered, rows, group=self._group)
             except RuntimeError as error:
-                raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Kind.LOST) from error
+                raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Arrival.LOST) from error
         return gathered
 
     def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
@@ -131,14 +131,14 @@ class DistributedComm(ControlPlane):
         """
         self._rounds.raise_if_broken()
         entry = exchange_entry(self._size, rows, send, take)
-        if self._checks_payload or entry.kind is not Kind.CAME:
+        if self._checks_payload or entry.kind is not Arrival.CAME:
             self._rounds.come(entry)
         taken = rows.new_empty(sum(take), rows.shape[1])
         if rows.shape[1]:  # a rank without rows takes part as well: the others may have some for each other
             try:
                 dist.all_to_all_single(taken, rows, list(take), list(send), group=self._group)
             except RuntimeError as error:
-                raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Kind.LOST) from error
+                raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Arrival.LOST) from error
         return taken
 
 

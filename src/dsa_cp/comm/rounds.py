@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from dsa_contracts.core.errors import ArgumentError, RankError
-from dsa_cp.comm.verdict import Entry, Kind, can_succeed, decide
+from dsa_cp.comm.verdict import Arrival, Entry, can_succeed, decide
 
 KEPT_ROUNDS = 4
 """Rounds that a board must keep. Ranks are at most one round apart, two where one is interrupted between two rounds."""
@@ -80,7 +80,7 @@ class Rounds:
         if error is not None:
             raise error
 
-    def fail(self, reason: str, kind: Kind = Kind.FAILED) -> RankError:
+    def fail(self, reason: str, kind: Arrival = Arrival.FAILED) -> RankError:
         """Bring a reason in place of a value, and return the error that every rank raises."""
         error = self._meet(Entry(kind, reason))
         return error or RankError(f"rank {self._rank} of {self._size} failed", code="DSA502")
@@ -89,7 +89,7 @@ class Rounds:
         """Come to no further round; waits for nobody, and is silent where the board is lost."""
         if self._verdict is None:
             with suppress(RankError):
-                self._board.claim(self._number, self._rank, Entry(Kind.ENDED))
+                self._board.claim(self._number, self._rank, Entry(Arrival.ENDED))
 
     def raise_if_broken(self) -> None:
         """Raise the error of an earlier round again, where there was one."""
@@ -108,9 +108,9 @@ class Rounds:
             self._number += 1
             standing = self._board.claim(number, self._rank, entry)
             entries = self._wait(number)
-            if entry.kind is not Kind.CAME or decide(number, entries, self._timeout_s) is not None:
+            if entry.kind is not Arrival.CAME or decide(number, entries, self._timeout_s) is not None:
                 self._verdict = number, entries
-                self.is_culprit = standing == entry and entry.kind is Kind.FAILED
+                self.is_culprit = standing == entry and entry.kind is Arrival.FAILED
         return self._error()
 
     def _wait(self, number: int) -> list[Entry]:
@@ -129,7 +129,7 @@ class Rounds:
             waits_for = [rank for rank, entry in enumerate(entries) if entry is None]
             if now >= deadline or (settle_s is None and not any(map(self._board.is_expected, waits_for))):
                 for rank in waits_for:
-                    self._board.claim(number, rank, Entry(Kind.ABSENT))
+                    self._board.claim(number, rank, Entry(Arrival.ABSENT))
             else:
                 self._board.wait(number, entries, now - started, deadline - now)
 
@@ -141,7 +141,7 @@ class ControlPlane:
 
     def agree(self, fingerprint: str) -> None:
         """Return once every rank has come with the same fingerprint; raises RankError DSA501, DSA502 or DSA503."""
-        self._rounds.come(Entry(Kind.CAME, fingerprint))
+        self._rounds.come(Entry(Arrival.CAME, fingerprint))
 
     def fail(self, reason: str) -> RankError:
         """Tell all ranks that this one failed, and return the error that they raise."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsa_cp.comm.rounds import KEPT_ROUNDS
-from dsa_cp.comm.verdict import Entry, Kind
+from dsa_cp.comm.verdict import Arrival, Entry
 
 PLACE_BYTES = 1 << 16
 """Room for one entry; memory that no entry has reached is never touched. A longer text is cut."""
@@ -27,7 +27,7 @@ SPIN_S = 0.0005
 _HEAD = struct.Struct("<qIIB")
 """Round, length of the text, checksum of all that follows the round, kind."""
 
-_KINDS = tuple(Kind)
+_KINDS = tuple(Arrival)
 _CUT = " ... (cut)"
 
 
@@ -58,7 +58,7 @@ class SharedBoard:
             file.truncate(KEPT_ROUNDS * cp_size * PLACE_BYTES)
             for place in range(KEPT_ROUNDS * cp_size):
                 file.seek(place * PLACE_BYTES)
-                file.write(_packed(-1, Entry(Kind.CAME)))
+                file.write(_packed(-1, Entry(Arrival.CAME)))
 
     def claim(self, number: int, rank: int, entry: Entry) -> Entry:
         """Put an entry in an open place, and return the entry that stands there."""

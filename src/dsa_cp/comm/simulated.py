@@ -15,7 +15,7 @@ from torch import Tensor
 from dsa_contracts.core.comm import Exchange, guard
 from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.rounds import KEPT_ROUNDS, ControlPlane, Rounds
-from dsa_cp.comm.verdict import Entry, Kind, exchange_entry, payload_entry
+from dsa_cp.comm.verdict import Arrival, Entry, exchange_entry, payload_entry
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class SimulatedGroup:
 
     def _fill(self, places: dict[int, Entry]) -> None:
         for rank in range(self.size):
-            places.setdefault(rank, Entry(Kind.FAILED, "the group was aborted"))
+            places.setdefault(rank, Entry(Arrival.FAILED, "the group was aborted"))
 
 
 class SimulatedComm(ControlPlane):

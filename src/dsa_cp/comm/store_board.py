@@ -9,7 +9,7 @@ from typing import Protocol
 
 from dsa_contracts.core.errors import ArgumentError, RankError
 from dsa_cp.comm.rounds import KEPT_ROUNDS, Board
-from dsa_cp.comm.verdict import Entry, Kind
+from dsa_cp.comm.verdict import Arrival, Entry
 
 NO_ROUND = -1
 DEATHS = "deaths"
@@ -47,7 +47,7 @@ class StoreBoard:
     def __init__(self, store: KeyValueStore, cp_size: int) -> None:
         self._store = store
         self._keys = [[f"{slot}/{rank}" for rank in range(cp_size)] for slot in range(KEPT_ROUNDS)]
-        blank = _encode(NO_ROUND, Entry(Kind.CAME))
+        blank = _encode(NO_ROUND, Entry(Arrival.CAME))
         self._last = [[blank] * cp_size for _ in range(KEPT_ROUNDS)]
         for key in chain(*self._keys):
             self._store.compare_set(key, "", blank)
@@ -101,7 +101,7 @@ class StoreBoard:
             deaths = json.loads(self._store.get(DEATHS)) if self._store.check([DEATHS]) else []
         for rank, reason in deaths:
             if seen[rank] is None:
-                board.claim(number, rank, Entry(Kind.DIED, reason))
+                board.claim(number, rank, Entry(Arrival.DIED, reason))
 
 
 @contextmanager
@@ -120,4 +120,4 @@ def _encode(number: int, entry: Entry) -> str:
 
 def _decode(text: str) -> tuple[int, Entry]:
     number, kind, rest = text.split(" ", 2)
-    return int(number), Entry(Kind(kind), rest)
+    return int(number), Entry(Arrival(kind), rest)

@@ -16,7 +16,7 @@ from dsa_contracts.core.errors import RankError
 from dsa_cp.comm.exchange import counts_fault, difference, exchange_text
 
 
-class Kind(Enum):
+class Arrival(Enum):
     """How a rank came to a round."""
 
     CAME = "came"
@@ -31,21 +31,21 @@ class Kind(Enum):
 class Entry(NamedTuple):
     """What one rank brings to one round: how it came, and its fingerprint, payload or reason."""
 
-    kind: Kind
+    kind: Arrival
     text: str = ""
 
 
 # The first kind that stands in a round names the fault. A difference between values comes before ABSENT: a round that
 # cannot succeed is closed early, so a rank that is missing from it was not given its whole time.
 _BEFORE_VALUES = (
-    (Kind.DIED, "DSA502", "{ranks} died before collective {number}"),
-    (Kind.FAILED, "DSA502", "{ranks} failed before collective {number}"),
-    (Kind.REFUSED, "DSA501", "{ranks} came to collective {number} with rows that are not contiguous uint8 [n, width]"),
-    (Kind.ENDED, "DSA502", "{ranks} ended before collective {number}"),
+    (Arrival.DIED, "DSA502", "{ranks} died before collective {number}"),
+    (Arrival.FAILED, "DSA502", "{ranks} failed before collective {number}"),
+    (Arrival.REFUSED, "DSA501", "{ranks} came to collective {number} with rows that are not contiguous uint8 [n, width]"),
+    (Arrival.ENDED, "DSA502", "{ranks} ended before collective {number}"),
 )
 _AFTER_VALUES = (
-    (Kind.ABSENT, "DSA503", "{ranks} did not come to collective {number} within {timeout_s:g} s"),
-    (Kind.LOST, "DSA502", "{ranks} lost the payload before collective {number}"),
+    (Arrival.ABSENT, "DSA503", "{ranks} did not come to collective {number} within {timeout_s:g} s"),
+    (Arrival.LOST, "DSA502", "{ranks} lost the payload before collective {number}"),
 )
 
 
@@ -70,7 +70,7 @@ def decide(number: int, entries: Sequence[Entry], timeout_s: float) -> RankError
 def can_succeed(entries: Sequence[Entry | None]) -> bool:
     """Whether a round may still end well, as far as the entries that stand (None: open) tell."""
     standing = [entry for entry in entries if entry is not None]
-    return _fault([entry for entry in standing if entry.kind is not Kind.LOST]) is None
+    return _fault([entry for entry in standing if entry.kind is not Arrival.LOST]) is None
 
 
 def payload_entry(rows: Tensor) -> Entry:
@@ -85,7 +85,7 @@ def exchange_entry(size: int, rows: Tensor, send: Sequence[int], take: Sequence[
     """
     fault = counts_fault(size, len(rows), send, take)
     if fault is not None:
-        return Entry(Kind.FAILED, f"ArgumentError DSA602: all_to_all: {fault}")
+        return Entry(Arrival.FAILED, f"ArgumentError DSA602: all_to_all: {fault}")
     return _entry(rows, exchange_text(rows, send, take))
 
 
@@ -94,18 +94,18 @@ def _entry(rows: Tensor, text: str) -> Entry:
     if not rows.is_contiguous():
         text += f" strides {rows.stride()}"
     is_legal = rows.dtype is torch.uint8 and rows.dim() == 2 and rows.is_contiguous()
-    return Entry(Kind.CAME if is_legal else Kind.REFUSED, text)
+    return Entry(Arrival.CAME if is_legal else Arrival.REFUSED, text)
 
 
-def _fault(entries: Sequence[Entry]) -> tuple[Kind, str, str] | None:
+def _fault(entries: Sequence[Entry]) -> tuple[Arrival, str, str] | None:
     """Return the kind, code and headline of what is wrong with a round, None where nothing is."""
     kinds = {entry.kind for entry in entries}
     for fault in _BEFORE_VALUES:
         if fault[0] in kinds:
             return fault
-    differs = difference([entry.text for entry in entries if entry.kind is Kind.CAME])
+    differs = difference([entry.text for entry in entries if entry.kind is Arrival.CAME])
     if differs is not None:
-        return Kind.CAME, "DSA501", f"{{ranks}} came to collective {{number}} with {differs}"
+        return Arrival.CAME, "DSA501", f"{{ranks}} came to collective {{number}} with {differs}"
     return next((fault for fault in _AFTER_VALUES if fault[0] in kinds), None)
 
 
@@ -117,11 +117,11 @@ def _texts(entries: Sequence[Entry]) -> list[str]:
 
 def _text(entry: Entry, rank: int, same_as: int) -> str:
     """Return the text of one entry, its further lines indented below the label of its rank."""
-    if entry.kind in (Kind.CAME, Kind.REFUSED):
+    if entry.kind in (Arrival.CAME, Arrival.REFUSED):
         return _indented(entry.text) or "''"
-    if entry.kind is Kind.ENDED:
+    if entry.kind is Arrival.ENDED:
         return "ended"
-    if entry.kind is Kind.ABSENT:
+    if entry.kind is Arrival.ABSENT:
         return "did not come"
     if same_as < rank:
         return f"{entry.kind.value}, as rank {same_as}"

@@ -9,7 +9,7 @@ from dsa_contracts.dsa.dims import NnzLocal, NnzPadded
 from dsa_contracts.dsa.states import Local, RequestIds
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layer.kernel_sets import TorchKernels
-from dsa_cp.numerics.rows import take_rows
+from dsa_cp.numerics.indexed_rows import take_rows
 
 
 @dataclass(frozen=True)

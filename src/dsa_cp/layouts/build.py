@@ -19,7 +19,7 @@ from dsa_contracts.dsa.index_source import IndexSource
 from dsa_contracts.dsa.indices import padded_rows
 from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
 from dsa_contracts.dsa.typevars import L
-from dsa_cp.layouts.tables import decode_flags
+from dsa_cp.layouts.segment_tables import decode_flags
 
 
 def build_batches(

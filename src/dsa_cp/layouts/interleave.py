@@ -37,8 +37,8 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa import formulas
 from dsa_contracts.dsa.formulas import TENSORS, Arithmetic, T
 from dsa_contracts.dsa.layout import RankRows
+from dsa_cp.layouts.segment_tables import lens_tensor
 from dsa_cp.layouts.symbolic import DealtLayout
-from dsa_cp.layouts.tables import lens_tensor
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dsa_contracts.dsa.aliases import CausalLens, RowIndex
 from dsa_contracts.dsa.dims import Nnz
 from dsa_contracts.dsa.states import Global, Local, Sequence
 from dsa_contracts.dsa.typevars import L, N
-from dsa_cp.numerics.rows import take_rows
+from dsa_cp.numerics.indexed_rows import take_rows
 
 
 @stage(contracts.reorder_causal_lens)

@@ -8,7 +8,7 @@ from dsa_contracts.dsa import indices
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.tools.prove.agreement import NAME, compare, difference
-from dsa_cp.tools.prove.results import Outcome
+from dsa_cp.tools.prove.proof_results import Outcome
 from dsa_cp.tools.prove.samples import Sample, samples
 
 

@@ -10,9 +10,9 @@ from dsa_contracts.dsa.layout import Layout, SegmentTable
 from dsa_cp.cli import main
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, register_layout, registry
 from dsa_cp.tools.prove.obligations import ROWS_HAVE_ONE_WRITER
-from dsa_cp.tools.prove.prover import Question, answer, prove
+from dsa_cp.tools.prove.proof_results import Outcome, Result
+from dsa_cp.tools.prove.prover import ProofQuestion, answer, prove
 from dsa_cp.tools.prove.report import counterexample_text, smallest_of_each
-from dsa_cp.tools.prove.results import Outcome, Result
 from tests.tools.prove import broken_layouts as broken
 
 
@@ -228,7 +228,7 @@ class Shrinks(broken.Even):
 )
 def test_a_formula_that_z3_cannot_follow_is_named_with_what_to_use(layout: Layout, because: str) -> None:
     with pytest.raises(ArgumentError) as error:
-        list(answer(Question(ROWS_HAVE_ONE_WRITER, layout, 2), (1,), 60.0))
+        list(answer(ProofQuestion(ROWS_HAVE_ONE_WRITER, layout, 2), (1,), 60.0))
     assert (
         error.value.headline == f"a formula of layout {layout.name} does not run on z3 terms, so nothing can be proven of it"
     )

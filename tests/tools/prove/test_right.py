@@ -9,8 +9,8 @@ from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.tools.prove.balance import CHUNKS_ARE_MIRRORED
 from dsa_cp.tools.prove.goals import Goal, Obligation
 from dsa_cp.tools.prove.obligations import OBLIGATIONS, RESTORE_IS_BIJECTION
-from dsa_cp.tools.prove.prover import Question, answer, questions
-from dsa_cp.tools.prove.results import Outcome
+from dsa_cp.tools.prove.proof_results import Outcome
+from dsa_cp.tools.prove.prover import ProofQuestion, answer, questions
 from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.solver import Unknowns, z3
 from dsa_cp.tools.prove.stage_fit import STAGES_FIT
@@ -57,7 +57,7 @@ def test_facts_about_one_request_are_proven_for_any_number_of_requests() -> None
 
 
 def goals_of(obligation: Obligation, layout: Layout, unknowns: Unknowns) -> list[Goal]:
-    cut = Question(obligation, layout, 2).cut(unknowns, RIGHT)
+    cut = ProofQuestion(obligation, layout, 2).cut(unknowns, RIGHT)
     return [goal for part in (*obligation.of_request, *obligation.of_batch) for goal in part(cut, unknowns.ask)]
 
 
@@ -74,19 +74,19 @@ def test_what_a_goal_takes_for_given_is_true_of_some_batch(layout: Layout, oblig
 
 
 def test_without_time_a_proof_is_unknown() -> None:
-    (first, *_) = answer(Question(RESTORE_IS_BIJECTION, Zigzag(), 2), REQUESTS, 1e-9)
+    (first, *_) = answer(ProofQuestion(RESTORE_IS_BIJECTION, Zigzag(), 2), REQUESTS, 1e-9)
     assert (first.outcome, first.goals, first.open_goal) == (Outcome.UNKNOWN, 0, "rank 0, head chunk of request 0")
 
 
 def test_where_there_is_nothing_to_prove_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsa_cp.tools.prove.stage_fit.legal_paths", lambda layout: ())
-    assert {result.outcome for result in answer(Question(STAGES_FIT, Zigzag(), 2), REQUESTS, 60.0)} == {Outcome.UNKNOWN}
+    assert {result.outcome for result in answer(ProofQuestion(STAGES_FIT, Zigzag(), 2), REQUESTS, 60.0)} == {Outcome.UNKNOWN}
 
 
 def test_time_that_runs_out_in_the_middle_leaves_the_rest_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, *(0.1 * tick for tick in range(10_000))])
     monkeypatch.setattr("dsa_cp.tools.prove.prover.monotonic", lambda: next(clock))
     monkeypatch.setattr("dsa_cp.tools.prove.solver.monotonic", lambda: monotonic() - monotonic())
-    (first, *_) = answer(Question(RESTORE_IS_BIJECTION, Zigzag(), 2), (1,), 0.55)
+    (first, *_) = answer(ProofQuestion(RESTORE_IS_BIJECTION, Zigzag(), 2), (1,), 0.55)
     assert first.outcome is Outcome.UNKNOWN
     assert 0 < first.goals < 15

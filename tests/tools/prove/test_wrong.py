@@ -12,8 +12,8 @@ from dsa_contracts.dsa.batch import CpBatch
 from dsa_cp.layouts import build_batches, layout_by_name
 from dsa_cp.stages import rope_quantize
 from dsa_cp.tools.prove.cut import Cut
-from dsa_cp.tools.prove.prover import Question, answer
-from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
+from dsa_cp.tools.prove.proof_results import Counterexample, Outcome, Result
+from dsa_cp.tools.prove.prover import ProofQuestion, answer
 from dsa_cp.tools.prove.terms import INT_LOGIC
 from dsa_cp.tools.prove.wrong import VARIANTS, Variant
 
@@ -72,7 +72,7 @@ CASES = [
 
 
 def results_of(variant: Variant, layout: str, cp_size: int = 2) -> list[Result]:
-    return list(answer(Question(variant.obligation, layout_by_name(layout), cp_size, variant), (1, 2, 3), 60.0))
+    return list(answer(ProofQuestion(variant.obligation, layout_by_name(layout), cp_size, variant), (1, 2, 3), 60.0))
 
 
 def smallest(results: list[Result]) -> Counterexample:

@@ -3,7 +3,7 @@
 import torch
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.tools.bench.checks import measure_checks
+from dsa_cp.tools.bench.check_costs import measure_checks
 from dsa_cp.tools.bench.facts import run_facts
 from dsa_cp.tools.bench.host import measure_host
 

@@ -18,7 +18,7 @@ from dsa_contracts.dsa.layout import Layout, Segment, SegmentTable
 from dsa_cp.layouts import ChunkedLayout, Decodes, build_batches, symbolic_half
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.held import table_text
-from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
+from dsa_cp.tools.prove.proof_results import Counterexample, Outcome, Result
 from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.samples import Sample, samples
 from dsa_cp.tools.prove.terms import INT_LOGIC
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     right: int | str
 
 
-class Row(NamedTuple):
+class HeldToken(NamedTuple):
     """A token as a rank holds it."""
 
     request: int
@@ -122,12 +122,12 @@ def _raised(error: Exception) -> str:
 def _table_difference(cut: Cut, rank: int, table: SegmentTable) -> Difference | None:
     """Return where the segments of a rank hold other rows than its pieces, or in another order."""
     says = [
-        Row(segment.request, token, written)
+        HeldToken(segment.request, token, written)
         for segment, written in zip(table.listed(), table.written.tolist(), strict=True)
         for token in range(segment.start, segment.stop)
     ]
     right = [
-        Row(piece.request, piece.token(place), piece.written == 1)
+        HeldToken(piece.request, piece.token(place), piece.written == 1)
         for piece in cut.pieces[rank]
         for place in range(piece.first_place, piece.stop_place)
     ]
@@ -137,7 +137,7 @@ def _table_difference(cut: Cut, rank: int, table: SegmentTable) -> Difference | 
     return Difference(f"rank {rank}", "rows in local order", *texts)
 
 
-def _table_of(rows: Sequence[Row]) -> SegmentTable:
+def _table_of(rows: Sequence[HeldToken]) -> SegmentTable:
     """Return rows as segments, each as long as tokens follow one another."""
     found: list[tuple[Segment, bool]] = []
     for row in rows:

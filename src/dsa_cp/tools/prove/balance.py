@@ -10,7 +10,7 @@ from dsa_contracts.dsa import formulas
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import ChunkedLayout, ChunkSizes
 from dsa_cp.tools.prove.cut import Cut
-from dsa_cp.tools.prove.goals import Fact, Goal, Obligation
+from dsa_cp.tools.prove.goals import Expectation, Goal, Obligation
 from dsa_cp.tools.prove.terms import Ask, Claim, Term
 
 Bounds = tuple[Term, Term]
@@ -23,25 +23,25 @@ def _chunks(cut: Cut, request: int) -> list[Bounds]:
     return [cut.bounds(rank, first) for rank in ranks] + [cut.bounds(rank, second) for rank in reversed(ranks)]
 
 
-def _follow(chunks: list[Bounds], length: Term) -> Iterator[Fact]:
+def _follow(chunks: list[Bounds], length: Term) -> Iterator[Expectation]:
     """Yield that chunks follow one another from 0 to the length, none longer than the one before."""
-    yield Fact("first token of chunk 0", chunks[0][0], "=", 0)
+    yield Expectation("first token of chunk 0", chunks[0][0], "=", 0)
     for index, (before, here) in enumerate(pairwise(chunks), start=1):
-        yield Fact(f"first token of chunk {index}", here[0], "=", before[1])
-        yield Fact(f"tokens of chunk {index - 1}", before[1] - before[0], ">=", here[1] - here[0])
-    yield Fact("token after the last chunk", chunks[-1][1], "=", length)
+        yield Expectation(f"first token of chunk {index}", here[0], "=", before[1])
+        yield Expectation(f"tokens of chunk {index - 1}", before[1] - before[0], ">=", here[1] - here[0])
+    yield Expectation("token after the last chunk", chunks[-1][1], "=", length)
 
 
-def _sized(cut: Cut, length: Term, chunks: list[Bounds]) -> Iterator[Fact]:
+def _sized(cut: Cut, length: Term, chunks: list[Bounds]) -> Iterator[Expectation]:
     """Yield what the layout promises of the sizes of chunks."""
     first, last = (stop - start for start, stop in (chunks[0], chunks[-1]))
     if cut.chunked.chunk_sizes is ChunkSizes.EVEN:
-        yield Fact("tokens of chunk 0", first, "<", last + 2)
+        yield Expectation("tokens of chunk 0", first, "<", last + 2)
         return
-    yield Fact("tokens of chunk 0, times the chunks", len(chunks) * first, "<", length + len(chunks))
+    yield Expectation("tokens of chunk 0, times the chunks", len(chunks) * first, "<", length + len(chunks))
     for index, (start, stop) in enumerate(chunks):
         due = cut.logic.arithmetic.smaller(start + first, length)
-        yield Fact(f"token after chunk {index}", stop, "=", due)
+        yield Expectation(f"token after chunk {index}", stop, "=", due)
 
 
 def mirrored(cut: Cut, ask: Ask) -> Iterator[Goal]:
@@ -56,20 +56,20 @@ def mirrored(cut: Cut, ask: Ask) -> Iterator[Goal]:
         whole: Claim = cut.logic.choose(is_whole, 1, 0) == 1
         cut_up: Claim = cut.logic.choose(is_whole, 1, 0) == 0
         last = chunks[-1][1] - chunks[-1][0]
-        yield Goal(about, (cut_up,), (*facts, Fact("tokens of the last chunk", last, ">=", 1)))
+        yield Goal(about, (cut_up,), (*facts, Expectation("tokens of the last chunk", last, ">=", 1)))
         yield Goal(f"{about}, replicated", (whole,), tuple(_copied(cut, length, chunks)))
 
 
-def _copied(cut: Cut, length: Term, chunks: list[Bounds]) -> Iterator[Fact]:
+def _copied(cut: Cut, length: Term, chunks: list[Bounds]) -> Iterator[Expectation]:
     """Yield that every rank holds the whole request, which equal chunks would leave one of empty."""
     heads, tails = chunks[: cut.cp_size], chunks[cut.cp_size :]
     for start, stop in heads:
-        yield Fact("first token of a copy", start, "=", 0)
-        yield Fact("token after a copy", stop, "=", length)
+        yield Expectation("first token of a copy", start, "=", 0)
+        yield Expectation("token after a copy", stop, "=", length)
     for start, stop in tails:
-        yield Fact("tokens beside a copy", stop - start, "=", 0)
+        yield Expectation("tokens beside a copy", stop - start, "=", 0)
     start = formulas.equal_chunk_start(length, len(chunks), len(chunks) - 1, cut.logic.arithmetic)
-    yield Fact("start of the last chunk, were it cut", start, "=", length)
+    yield Expectation("start of the last chunk, were it cut", start, "=", length)
 
 
 def _promises_sizes(layout: Layout) -> bool:

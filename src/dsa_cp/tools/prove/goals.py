@@ -14,7 +14,7 @@ RELATIONS: dict[str, Callable[[Term, Term], Claim]] = {"=": operator.eq, ">=": o
 
 
 @dataclass(frozen=True, eq=False)
-class Fact:
+class Expectation:
     """A value, and what it must be.
 
     Attributes:
@@ -48,7 +48,7 @@ class Goal:
 
     about: str
     given: tuple[Claim, ...]
-    facts: tuple[Fact, ...]
+    facts: tuple[Expectation, ...]
     shown: tuple[tuple[str, Term], ...] = ()
 
 

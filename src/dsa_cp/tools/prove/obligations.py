@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dsa_contracts.dsa import formulas
 from dsa_cp.layouts import DealtLayout
 from dsa_cp.tools.prove.cut import Cut
-from dsa_cp.tools.prove.goals import Fact, Goal, Obligation
+from dsa_cp.tools.prove.goals import Expectation, Goal, Obligation
 from dsa_cp.tools.prove.pieces import Piece
 from dsa_cp.tools.prove.right import BETWEEN_REQUESTS
 from dsa_cp.tools.prove.terms import Ask, Claim, Term
@@ -38,12 +38,12 @@ def one_writer(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """Each real token of a request is in exactly one written piece, and a piece holds no token outside of its request."""
     for request in range(cut.num_requests):
         token, length = ask("token"), cut.padded[request]
-        copies = Fact("copies of the token that are written", _writers(cut, request, token), "=", 1)
+        copies = Expectation("copies of the token that are written", _writers(cut, request, token), "=", 1)
         yield Goal(f"request {request}", _inside(token, cut.extend[request]), (copies,), (("token", token),))
         if cut.dealt is not None:
             continue  # tokens of the batch are dealt, and a share is named by request alone
         for piece in cut.pieces_of(request):
-            facts = (Fact("token", token, ">=", 0), Fact("token", token, "<", length))
+            facts = (Expectation("token", token, ">=", 0), Expectation("token", token, "<", length))
             yield Goal(_about(piece), (piece.holds(token),), facts)
 
 
@@ -53,16 +53,16 @@ def places(cut: Cut, ask: Ask) -> Iterator[Goal]:
         token, place, length = ask("token"), ask("place"), cut.padded[piece.request]
         there, back = piece.place(token), piece.token(place)
         out = (
-            Fact("place of the token", there, ">=", piece.first_place),
-            Fact("place of the token", there, "<", piece.stop_place),
-            Fact("token at the place of the token", piece.token(there), "=", token),
+            Expectation("place of the token", there, ">=", piece.first_place),
+            Expectation("place of the token", there, "<", piece.stop_place),
+            Expectation("token at the place of the token", piece.token(there), "=", token),
         )
         yield Goal(_about(piece), (*_inside(token, length), piece.holds(token)), out, (("token", token),))
         home = (
-            Fact("token at the place", back, ">=", 0),
-            Fact("token at the place", back, "<", length),
-            Fact("1 where the piece holds that token", cut.logic.choose(piece.holds(back), 1, 0), "=", 1),
-            Fact("place of the token at the place", piece.place(back), "=", place),
+            Expectation("token at the place", back, ">=", 0),
+            Expectation("token at the place", back, "<", length),
+            Expectation("1 where the piece holds that token", cut.logic.choose(piece.holds(back), 1, 0), "=", 1),
+            Expectation("place of the token at the place", piece.place(back), "=", place),
         )
         yield Goal(_about(piece), (place >= piece.first_place, place < piece.stop_place), home, (("place", place),))
 
@@ -75,7 +75,7 @@ def blocks(cut: Cut, ask: Ask) -> Iterator[Goal]:
         place, ops, total = ask("place"), cut.logic.arithmetic, cut.rules.total(cut)
         here, before = (cut.dealt.token_at(at, total, cut.cp_size, rank, ops) for at in (place, place - 1))
         given = (place > 0, place % cut.dealt.run > 0)
-        yield Goal(f"rank {rank}", given, (Fact("token at the place", here, "=", before + 1),), (("place", place),))
+        yield Goal(f"rank {rank}", given, (Expectation("token at the place", here, "=", before + 1),), (("place", place),))
 
 
 def gathered(cut: Cut, ask: Ask) -> Iterator[Goal]:
@@ -84,9 +84,9 @@ def gathered(cut: Cut, ask: Ask) -> Iterator[Goal]:
         place, size = ask("place"), ask("nnz_padded")
         index = formulas.gathered_index(rank, size, place)
         facts = (
-            Fact("gathered row", index, ">=", rank * size),
-            Fact("gathered row", index, "<", (rank + 1) * size),
-            Fact("place in the rank's rows", index - rank * size, "=", place),
+            Expectation("gathered row", index, ">=", rank * size),
+            Expectation("gathered row", index, "<", (rank + 1) * size),
+            Expectation("place in the rank's rows", index - rank * size, "=", place),
         )
         yield Goal(f"rank {rank}", _inside(place, size), facts, (("place", place), ("nnz_padded", size)))
 
@@ -98,7 +98,7 @@ def restored(cut: Cut, ask: Ask) -> Iterator[Goal]:
         index, is_one = cut.rules.restore(cut, request, token), _writers(cut, request, token) == 1
         for piece in cut.pieces_of(request):
             given = (*_inside(token, cut.extend[request]), is_one, piece.holds(token), piece.written == 1)
-            fact = Fact("restore index of the token", index, "=", cut.gathered_index(piece, token))
+            fact = Expectation("restore index of the token", index, "=", cut.gathered_index(piece, token))
             yield Goal(_about(piece), given, (fact,), (("token", token),))
 
 
@@ -108,10 +108,10 @@ def place_ranges(cut: Cut, ask: Ask) -> Iterator[Goal]:
         place: Term = 0
         facts = []
         for piece in pieces:
-            facts.append(Fact(f"first place of the {piece.name}", piece.first_place, "=", place))
-            facts.append(Fact(f"place after the {piece.name}", piece.stop_place, ">=", piece.first_place))
+            facts.append(Expectation(f"first place of the {piece.name}", piece.first_place, "=", place))
+            facts.append(Expectation(f"place after the {piece.name}", piece.stop_place, ">=", piece.first_place))
             place = piece.stop_place
-        facts.append(Fact("rows of the rank", cut.rank_rows[rank], "=", place))
+        facts.append(Expectation("rows of the rank", cut.rank_rows[rank], "=", place))
         yield Goal(f"rank {rank}", (), tuple(facts))
 
 
@@ -120,10 +120,10 @@ def rows(cut: Cut, ask: Ask) -> Iterator[Goal]:
     first: Term = 0
     for request in range(cut.num_requests):
         token = ask("token")
-        fact = Fact("row of the token", cut.row(request, token), "=", first + token)
+        fact = Expectation("row of the token", cut.row(request, token), "=", first + token)
         yield Goal(f"request {request}", _inside(token, cut.extend[request]), (fact,), (("token", token),))
         first = first + cut.extend[request]
-    yield Goal("the batch", (), (Fact("nnz", cut.nnz, "=", first),))
+    yield Goal("the batch", (), (Expectation("nnz", cut.nnz, "=", first),))
 
 
 def pad_target(cut: Cut, ask: Ask) -> Iterator[Goal]:
@@ -133,29 +133,29 @@ def pad_target(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """
     size, step, fullest, ranks = cut.nnz_padded, cut.row_alignment, cut.fullest, range(cut.cp_size)
     for rank, count in enumerate(cut.rank_rows):
-        yield Goal(f"rank {rank}", (fullest >= count,), (Fact("nnz_padded", size, ">=", count),))
-    yield Goal("row_alignment", (), (Fact("nnz_padded % row_alignment", size % step, "=", 0),))
+        yield Goal(f"rank {rank}", (fullest >= count,), (Expectation("nnz_padded", size, ">=", count),))
+    yield Goal("row_alignment", (), (Expectation("nnz_padded % row_alignment", size % step, "=", 0),))
     is_one = sum(cut.logic.choose(fullest == cut.rank_rows[rank], 1, 0) for rank in ranks) >= 1
-    yield Goal("the fullest rank", (is_one,), (Fact("nnz_padded - row_alignment", size - step, "<", fullest),))
+    yield Goal("the fullest rank", (is_one,), (Expectation("nnz_padded - row_alignment", size - step, "<", fullest),))
 
 
 def counted(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """The rows of a piece that are counted as real are those of real tokens, and no more than its rows."""
     for piece in cut.all_pieces:
-        size = Fact("rows of the piece, padding included", piece.stop_place - piece.first_place, ">=", piece.real)
-        yield Goal(_about(piece), (), (Fact("real rows of the piece", piece.real, ">=", 0), size))
+        size = Expectation("rows of the piece, padding included", piece.stop_place - piece.first_place, ">=", piece.real)
+        yield Goal(_about(piece), (), (Expectation("real rows of the piece", piece.real, ">=", 0), size))
         token, request = ask("token"), piece.request
         given = (*_inside(token, cut.padded[request]), piece.holds(token))
         is_real = cut.logic.choose(token < cut.extend[request], 1, 0)
         is_counted = cut.logic.choose(piece.place(token) - piece.first_place < piece.real, 1, 0)
-        yield Goal(_about(piece), given, (Fact("1 where it counts", is_counted, "=", is_real),), (("token", token),))
+        yield Goal(_about(piece), given, (Expectation("1 where it counts", is_counted, "=", is_real),), (("token", token),))
 
 
 def rank_lens(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """`nnz_local` is the sum over the rank's pieces."""
     for rank, pieces in enumerate(cut.pieces):
         real = sum(piece.real for piece in pieces)
-        yield Goal(f"rank {rank}", (), (Fact("nnz_local", cut.rules.rank_len(cut, rank), "=", real),))
+        yield Goal(f"rank {rank}", (), (Expectation("nnz_local", cut.rules.rank_len(cut, rank), "=", real),))
 
 
 def positions(cut: Cut, ask: Ask) -> Iterator[Goal]:
@@ -165,8 +165,8 @@ def positions(cut: Cut, ask: Ask) -> Iterator[Goal]:
         position = cut.prefix[request] + token
         for piece in cut.pieces_of(request):
             facts = (
-                Fact("position", cut.rules.position(cut, piece, token), "=", position),
-                Fact("causal_len", cut.rules.causal_len(cut, piece, token), "=", position + 1),
+                Expectation("position", cut.rules.position(cut, piece, token), "=", position),
+                Expectation("causal_len", cut.rules.causal_len(cut, piece, token), "=", position + 1),
             )
             given = (*_inside(token, cut.extend[request]), piece.holds(token))
             yield Goal(_about(piece), given, facts, (("token", token),))
@@ -185,9 +185,9 @@ def slots(cut: Cut, ask: Ask) -> Iterator[Goal]:
         for piece in pieces:
             here, real = cut.rules.slot_row(cut, piece, token), _inside(token, cut.extend[request])
             given = (*real, piece.holds(token), piece.written == 1, index == cut.gathered_index(piece, token))
-            fact = Fact("row whose slot it goes to", here, "=", cut.row(request, token))
+            fact = Expectation("row whose slot it goes to", here, "=", cut.row(request, token))
             yield Goal(_about(piece), given, (fact,), shown)
-            nowhere = (Fact("row whose slot it goes to", here, "=", -1),)
+            nowhere = (Expectation("row whose slot it goes to", here, "=", -1),)
             given = (token >= cut.extend[request], token < cut.padded[request], piece.holds(token))
             yield Goal(f"{_about(piece)}, padding", given, nowhere, shown)
             if not (isinstance(piece.written, int) and piece.written == 1):
@@ -209,8 +209,8 @@ def local_lens(cut: Cut, ask: Ask) -> Iterator[Goal]:
     owner = cut.dealt.owner(length, total, cut.cp_size, cut.logic.arithmetic)
     for rank in range(cut.cp_size):
         none, here, more = (cut.rules.local_len(cut, rank, at, total) for at in (0, length, length + 1))
-        yield Goal(f"rank {rank}", (), (Fact("its tokens among the first 0", none, "=", 0),))
-        step = Fact("its tokens among the first length + 1", more, "=", here + cut.logic.choose(owner == rank, 1, 0))
+        yield Goal(f"rank {rank}", (), (Expectation("its tokens among the first 0", none, "=", 0),))
+        step = Expectation("its tokens among the first length + 1", more, "=", here + cut.logic.choose(owner == rank, 1, 0))
         yield Goal(f"rank {rank}", _inside(length, total), (step,), (("length", length),))
 
 

@@ -13,7 +13,7 @@ from dsa_cp.tools.prove.balance import CHUNKS_ARE_MIRRORED
 from dsa_cp.tools.prove.cut import Cut, Rules
 from dsa_cp.tools.prove.goals import Goal, Goals, Obligation
 from dsa_cp.tools.prove.obligations import OBLIGATIONS
-from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
+from dsa_cp.tools.prove.proof_results import Counterexample, Outcome, Result
 from dsa_cp.tools.prove.right import RIGHT, loosened
 from dsa_cp.tools.prove.solver import Z3_LOGIC, Unknowns, attempt, no_truth_values, smallest, z3
 from dsa_cp.tools.prove.stage_fit import STAGES_FIT
@@ -38,7 +38,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True)
-class Question:
+class ProofQuestion:
     """What to prove: an obligation of a layout on so many ranks, of the code that runs or of a wrong variant of it."""
 
     obligation: Obligation
@@ -68,7 +68,7 @@ class Question:
         return [(False,) * requests]
 
 
-def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Variant | None = None) -> list[Question]:
+def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Variant | None = None) -> list[ProofQuestion]:
     """Return every obligation that a layout has, on every group size; of a variant, the one that it breaks.
 
     Raises:
@@ -78,7 +78,7 @@ def questions(layouts: Sequence[Layout], cp_sizes: Sequence[int], variant: Varia
         symbolic_half(layout)
     asked = (*OBLIGATIONS, CHUNKS_ARE_MIRRORED, STAGES_FIT) if variant is None else (variant.obligation,)
     return [
-        Question(obligation, layout, cp_size, variant)
+        ProofQuestion(obligation, layout, cp_size, variant)
         for layout in layouts
         for obligation in asked
         if obligation.applies(layout)
@@ -123,7 +123,7 @@ def prove(
             yield from answer(question, requests, timeout_s)
 
 
-def answer(question: Question, requests: Sequence[int], timeout_s: float) -> Iterator[Result]:
+def answer(question: ProofQuestion, requests: Sequence[int], timeout_s: float) -> Iterator[Result]:
     """Yield a result for each number of requests, or one for any number where goals about one request are all there are.
 
     Args:
@@ -145,7 +145,7 @@ def answer(question: Question, requests: Sequence[int], timeout_s: float) -> Ite
         start = monotonic()
 
 
-def _result(question: Question, requests: int | None, found: _Attempt, start: float) -> Result:
+def _result(question: ProofQuestion, requests: int | None, found: _Attempt, start: float) -> Result:
     """Return the result of an attempt that began at `start`."""
     return Result(
         question.obligation.name,
@@ -160,7 +160,7 @@ def _result(question: Question, requests: int | None, found: _Attempt, start: fl
     )
 
 
-def _look(question: Question, parts: Sequence[Goals], requests: int | None, deadline: float) -> _Attempt:
+def _look(question: ProofQuestion, parts: Sequence[Goals], requests: int | None, deadline: float) -> _Attempt:
     """Try goals on a batch of so many requests; on None for one request among any others, without counter-examples."""
     found = _Attempt()
     for decodes in question.mixes(requests or 1):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.tools.prove.agreement import NAME as AGREEMENT
 from dsa_cp.tools.prove.held import held_rows
-from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
+from dsa_cp.tools.prove.proof_results import Counterexample, Outcome, Result
 from dsa_cp.tools.prove.wrong import Variant
 
 HEADERS = ["obligation", "layouts", "cp_size", "requests", "result", "s"]

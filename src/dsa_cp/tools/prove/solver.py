@@ -8,8 +8,8 @@ from typing import Any
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.formulas import Arithmetic
-from dsa_cp.tools.prove.goals import Fact, Goal
-from dsa_cp.tools.prove.results import Counterexample, Outcome
+from dsa_cp.tools.prove.goals import Expectation, Goal
+from dsa_cp.tools.prove.proof_results import Counterexample, Outcome
 from dsa_cp.tools.prove.terms import Claim, Logic, Term
 
 
@@ -124,7 +124,7 @@ def attempt(goal: Goal, unknowns: Unknowns, deadline: float) -> Outcome:
     return Outcome.PROVEN if found == z3.unsat else Outcome.REFUTED if found == z3.sat else Outcome.UNKNOWN
 
 
-def _is_plain(fact: Fact) -> bool:
+def _is_plain(fact: Expectation) -> bool:
     """Whether a fact is true as it is written: an equation of a term with itself, or of two equal numbers or texts."""
     claim = fact.claim
     if isinstance(claim, bool):
@@ -193,7 +193,7 @@ def _read(goal: Goal, unknowns: Unknowns, model: Any) -> Counterexample:
     def number(value: Term) -> Any:
         return _value_in(model, value)
 
-    def is_false(fact: Fact) -> bool:
+    def is_false(fact: Expectation) -> bool:
         claim = fact.claim
         return not claim if isinstance(claim, bool) else z3.is_false(model.eval(claim, model_completion=True))
 

@@ -30,8 +30,8 @@ from dsa_cp.layer.local_batch import LocalBatch
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.setting import Setting
 from dsa_cp.tools.prove.cut import Cut
-from dsa_cp.tools.prove.goals import Fact
-from dsa_cp.tools.prove.stage_steps import Step
+from dsa_cp.tools.prove.goals import Expectation
+from dsa_cp.tools.prove.stage_steps import StageStep
 from dsa_cp.tools.prove.terms import Ask, Term
 
 MODEL = MODELS["deepseek-v3.2"]
@@ -151,12 +151,12 @@ class Walk:
             return Size(text, self._formats[get_args(state)[0]].row_bytes)
         return sizes.get(text) or (Size(text, self._sizes[text]) if text in self._sizes else None)
 
-    def call(self, step: Step) -> tuple[list[Fact], list[Fact]]:
+    def call(self, step: StageStep) -> tuple[list[Expectation], list[Expectation]]:
         """Return the facts that a call asks for, of sizes and of marks; what it returns is kept."""
         contract: StageContract = contract_of(getattr(stubs, step.stage))
         sources, sizes = dict(step.sources), dict[str, Size]()
         marks: dict[str, object] = {"L": type(self.cut.layout)}
-        of_sizes, of_marks = list[Fact](), list(self._given_marks(contract, step, marks))
+        of_sizes, of_marks = list[Expectation](), list(self._given_marks(contract, step, marks))
         for param in contract.params:
             if param.spec is not None and param.name in sources:
                 value = self._value(sources[param.name])
@@ -168,18 +168,18 @@ class Walk:
                 self._made[f"{step.stage}.{record.name}"] = self._typed(record.spec, marks, sizes)
         return of_sizes, of_marks
 
-    def _given_marks(self, contract: StageContract, step: Step, marks: dict[str, object]) -> Iterator[Fact]:
+    def _given_marks(self, contract: StageContract, step: StageStep, marks: dict[str, object]) -> Iterator[Expectation]:
         """Bind type variables through row formats, a class of strides and the dtype of the output."""
         for name, mark in step.marks:
             param = contract.param(name)
             given = self._formats[mark].type_marks if mark in self._formats else (mark,)
             for pattern, given_mark in zip(get_args(param.hint), given, strict=False):
                 if not unify(pattern, given_mark, marks):
-                    yield Fact(f"{param.name}: what it is for", mark_text(given_mark), "=", mark_text(pattern))
+                    yield Expectation(f"{param.name}: what it is for", mark_text(given_mark), "=", mark_text(pattern))
 
     def _size_facts(
         self, param: ParamRecord, spec: TensorSpec, value: Value, state: object, sizes: dict[str, Size]
-    ) -> Iterator[Fact]:
+    ) -> Iterator[Expectation]:
         """Yield that each dim has the size that it has in the batch, in its row format, or in the rest of the call."""
         for at, dim in enumerate(spec.dims):
             text = dim_text(dim)
@@ -191,7 +191,7 @@ class Walk:
             if want is None:
                 sizes[text] = want = got
             what = f"dim {at} of {param.name}, {got.name} where it was made, {text} in the stage"
-            yield Fact(what, got.value, "=", want.value)
+            yield Expectation(what, got.value, "=", want.value)
 
 
 def _shown(pattern: object, marks: dict[str, object]) -> str:
@@ -201,23 +201,23 @@ def _shown(pattern: object, marks: dict[str, object]) -> str:
     return mark_text(substitute(pattern, known))
 
 
-def _mark_facts(param: ParamRecord, spec: TensorSpec, value: Value, marks: dict[str, object]) -> Iterator[Fact]:
+def _mark_facts(param: ParamRecord, spec: TensorSpec, value: Value, marks: dict[str, object]) -> Iterator[Expectation]:
     """Yield a false fact for each mark of an argument that is not what the stage takes; the others bind variables."""
     pairs = (("rows", spec.rows, value.rows), ("state", spec.state, value.state), ("dtype", spec.dtype, value.dtype))
     for what, pattern, got in pairs:
         shown = _shown(pattern, marks)
         if not unify(pattern, got, marks):
-            yield Fact(f"{param.name}: {what}", mark_text(got), "=", shown)
+            yield Expectation(f"{param.name}: {what}", mark_text(got), "=", shown)
     want, strides = spec.strides, value.strides
     if isinstance(want, type) and not (isinstance(strides, type) and issubclass(strides, want)):
-        yield Fact(f"{param.name}: strides", mark_text(strides), "=", mark_text(want))
+        yield Expectation(f"{param.name}: strides", mark_text(strides), "=", mark_text(want))
     if len(value.sizes) < len([dim for dim in spec.dims if not dim_text(dim).startswith("*")]):
-        yield Fact(f"{param.name}: dims", len(value.sizes), "=", len(spec.dims))
+        yield Expectation(f"{param.name}: dims", len(value.sizes), "=", len(spec.dims))
 
 
-def _kind_facts(param: ParamRecord, spec: TensorSpec, value: Value) -> Iterator[Fact]:
+def _kind_facts(param: ParamRecord, spec: TensorSpec, value: Value) -> Iterator[Expectation]:
     """Yield a false fact for each dim that is none of those that the stage's type variable stands for."""
     for at, (dim, got) in enumerate(zip(spec.dims, value.sizes, strict=False)):
         legal = [dim_name(each) for each in dim.__constraints__] if isinstance(dim, TypeVar) else []
         if legal and got.name not in legal:
-            yield Fact(f"{param.name}: dim {at}", got.name, "=", " or ".join(legal))
+            yield Expectation(f"{param.name}: dim {at}", got.name, "=", " or ".join(legal))

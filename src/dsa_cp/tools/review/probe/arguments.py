@@ -17,7 +17,7 @@ from dsa_contracts.dsa.dims import NnzPadded
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_contracts.dsa.states import Global, Local, PerRequest, Pool, Sequence, Table
 from dsa_cp.layer.local_batch import local_batch, padded_local_batch
-from dsa_cp.numerics.rows import take_rows
+from dsa_cp.numerics.indexed_rows import take_rows
 from dsa_cp.tools.review.probe.cases import Case
 from dsa_cp.tools.review.probe.sizes import CP_RANK, CP_SIZE, HEADS, ROPE, probe_batch, sizes_for
 
