@@ -13,19 +13,25 @@ from dsa_contracts.core.modes import Mode, checking_values, unchecked
 from dsa_contracts.core.runtime.stage import stage, unchecked_function
 from dsa_contracts.core.tensors import Ten, TensorSpec
 from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.engine_facts import RowCounts
+from dsa_contracts.dsa.given_layout import GivenLayout
 from dsa_contracts.dsa.layout import Layout, Segment, SegmentTable
 from dsa_contracts.dsa.rope import RopeStyle
+from dsa_contracts.dsa.slots import SlotOrder
 
 __all__ = [
     "CODES",
     "Comm",
     "ContractError",
     "CpBatch",
+    "GivenLayout",
     "Layout",
     "Mode",
     "RopeStyle",
+    "RowCounts",
     "Segment",
     "SegmentTable",
+    "SlotOrder",
     "StageContract",
     "Ten",
     "TensorSpec",

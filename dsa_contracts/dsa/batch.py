@@ -1,13 +1,16 @@
 """`CpBatch`: everything that depends on the batch and not on the layer, as one rank sees it.
 
-Index tensors are computed once per batch, from the segments of the layout (`dsa_cp.layouts.build_batch`); a layer only
-indexes. Row counts are bound here for all stages of the batch.
+Index tensors are made once per batch, from the segments of the layout, when somebody first reads them; a layer only
+indexes. Row counts are bound here for all stages of the batch. `dsa_cp.layouts.build_batch` makes a batch from lengths,
+`CpBatch.from_engine` from what an engine has.
 """
 
+from collections.abc import Mapping
+from collections.abc import Sequence as Listed
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Generic, get_args
+from typing import TYPE_CHECKING, Any, Generic, get_args
 from weakref import WeakValueDictionary
 
 import torch
@@ -15,16 +18,21 @@ from torch import Tensor
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
 from dsa_contracts.core.brands import Kind, make_brand
+from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.marks import I32, I64, Contiguous, dim_text, mark_text
 from dsa_contracts.core.matching import substitute
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import Ten, TensorSpec, describe_tensor, spec_of, stride_fault
 from dsa_contracts.core.views import set_brand
-from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
+from dsa_contracts.dsa.batch_facts import check_lens, check_padding, check_ranks, check_row_counts
 from dsa_contracts.dsa.batch_itself import check_batch
 from dsa_contracts.dsa.codes import BatchError
-from dsa_contracts.dsa.dims import MaxPages, Nnz, NnzGathered, NnzLocal, NnzPadded, NumRequests
+from dsa_contracts.dsa.dims import MaxPages, Nnz, NnzEngine, NnzGathered, NnzLocal, NnzPadded, NnzShard, NumRequests
+from dsa_contracts.dsa.engine_facts import NO_COUNTS, RowCounts, engine_facts, engine_slots
+from dsa_contracts.dsa.index_source import IndexSource, cut_to, engine_rows_of
+from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
 from dsa_contracts.dsa.states import (
+    EngineOrder,
     Global,
     KeyCounts,
     Local,
@@ -40,12 +48,23 @@ from dsa_contracts.dsa.states import (
 )
 from dsa_contracts.dsa.typevars import L
 
+_ON_FIRST_READ = object()
+"""What an index tensor is before somebody reads it."""
+
+
+def on_first_read() -> Any:
+    """Return what stands for an index tensor of `CpBatch` that is to be made when somebody reads it."""
+    return _ON_FIRST_READ
+
 
 @dataclass(frozen=True, eq=False)
 class CpBatch(Scope, Generic[L]):
-    """One prefill batch on one rank of a context-parallel group.
+    """One batch on one rank of a context-parallel group.
 
     "Row" is the index of a token in sequence order: request by request, `0 .. nnz-1`, engine padding not counted.
+
+    Index tensors that are not given are made from `source` and `slots` when somebody first reads them, and then are
+    ordinary attributes. A tensor is made for one batch and the views of its layers; threads share no batch.
 
     Attributes:
         layout: which rank holds which tokens.
@@ -56,6 +75,7 @@ class CpBatch(Scope, Generic[L]):
         padded_lens: tokens of each request as the engine holds them, padding included; layouts cut these.
         rank_lens: `nnz_local` of every rank.
         nnz_padded: rows of every rank in the collective.
+        source: what index tensors are made from; None where all of them are given.
         positions: position of each row inside its request, prefix included.
         causal_lens: keys that each row may see: its position + 1.
         request_of_row: request of each row.
@@ -66,11 +86,22 @@ class CpBatch(Scope, Generic[L]):
         gathered_rows: row of each gathered row, -1 for padding.
         restore_index: where each row stands in the gathered rows.
         out_cache_loc: KV pool slot of each row; None where the caller gave none.
-        rank_major_loc: slot of each gathered row, -1 for padding and for all copies of a replicated row but one.
+        rank_major_loc: slot of each gathered row; `slot_skip` for padding and for all copies of a replicated row but one.
+        shard_rows: this rank's rows as an engine shapes its tensors; -1 is a padding row. `padded_rows` where it shapes them
+            as the collective does.
+        engine_rows: row at each place of what an engine carries for all ranks; -1 is a padding row.
+        engine_loc: slot of each of `engine_rows`; `slot_skip` for padding.
         page_table: pages of each request, in token order; None where the caller gave none.
         page_size: slots of a page.
         layer: the layer that the stages now work for, None outside of a layer.
         plan: name of the plan that the path follows, empty where there is none.
+        slots: what slots are made from; None where the caller gave none, or gave all.
+        slot_skip: the slot that the writer passes over; below 0: every negative one.
+        owned: bool [nnz], whether this rank's pool holds the row, on the device; None: it holds every row. A row that it
+            does not hold has no slot here, as where decode context parallelism shards the pool.
+        padding: what padding rows hold: `zero`, or `ignored` where an engine puts anything there and reads nothing.
+        shard_size: rows of this rank's tensors; None: `nnz_padded`.
+        engine_size: rows of all ranks as an engine carries them; None: `nnz`.
     """
 
     noun = "batch"
@@ -83,32 +114,47 @@ class CpBatch(Scope, Generic[L]):
     padded_lens: tuple[int, ...]
     rank_lens: tuple[int, ...]
     nnz_padded: int
-    positions: Ten[Global[Sequence], Positions, I64, Contiguous, Nnz]
-    causal_lens: Ten[Global[Sequence], KeyCounts, I32, Contiguous, Nnz]
-    request_of_row: Ten[Global[Sequence], RequestIds, I32, Contiguous, Nnz]
-    local_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzLocal]
-    padded_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzPadded]
-    padded_index: Ten[Local[L], RowPlaces, I64, Contiguous, NnzLocal]
-    local_request_of_row: Ten[Local[L], RequestIds, I32, Contiguous, NnzLocal]
-    gathered_rows: Ten[Global[RankMajor[L]], RowIds, I64, Contiguous, NnzGathered]
-    restore_index: Ten[Global[Sequence], RowPlaces, I64, Contiguous, Nnz]
-    out_cache_loc: Ten[Global[Sequence], TokenSlots, I64, Contiguous, Nnz] | None = None
-    rank_major_loc: Ten[Global[RankMajor[L]], TokenSlots, I64, Contiguous, NnzGathered] | None = None
+    source: IndexSource | None = field(default=None, repr=False)
+    positions: Ten[Global[Sequence], Positions, I64, Contiguous, Nnz] = field(default_factory=on_first_read)
+    causal_lens: Ten[Global[Sequence], KeyCounts, I32, Contiguous, Nnz] = field(default_factory=on_first_read)
+    request_of_row: Ten[Global[Sequence], RequestIds, I32, Contiguous, Nnz] = field(default_factory=on_first_read)
+    local_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzLocal] = field(default_factory=on_first_read)
+    padded_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzPadded] = field(default_factory=on_first_read)
+    padded_index: Ten[Local[L], RowPlaces, I64, Contiguous, NnzLocal] = field(default_factory=on_first_read)
+    local_request_of_row: Ten[Local[L], RequestIds, I32, Contiguous, NnzLocal] = field(default_factory=on_first_read)
+    gathered_rows: Ten[Global[RankMajor[L]], RowIds, I64, Contiguous, NnzGathered] = field(default_factory=on_first_read)
+    restore_index: Ten[Global[Sequence], RowPlaces, I64, Contiguous, Nnz] = field(default_factory=on_first_read)
+    shard_rows: Ten[Local[L], RowIds, I64, Contiguous, NnzShard] = field(default_factory=on_first_read)
+    engine_rows: Ten[Global[EngineOrder], RowIds, I64, Contiguous, NnzEngine] = field(default_factory=on_first_read)
+    out_cache_loc: Ten[Global[Sequence], TokenSlots, I64, Contiguous, Nnz] | None = field(default_factory=on_first_read)
+    rank_major_loc: Ten[Global[RankMajor[L]], TokenSlots, I64, Contiguous, NnzGathered] | None = field(
+        default_factory=on_first_read
+    )
+    engine_loc: Ten[Global[EngineOrder], TokenSlots, I64, Contiguous, NnzEngine] | None = field(default_factory=on_first_read)
     page_table: Ten[PerRequest, PageIds, I32, Contiguous, NumRequests, MaxPages] | None = None
     page_size: int = 64
     layer: int | None = None
     plan: str = ""
+    slots: BatchSlots | None = field(default=None, repr=False)
+    slot_skip: int = SKIP_NEGATIVE
+    owned: Tensor | None = field(default=None, repr=False)
+    padding: str = "zero"
+    shard_size: int | None = None
+    engine_size: int | None = None
     token: object = field(default_factory=object, repr=False)
     dims: BoundDims = field(default_factory=BoundDims, repr=False)
     log: CheckLog = field(default_factory=CheckLog, repr=False)
+    made: dict[str, Tensor | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that the facts fit together, bind the row counts and brand the index tensors.
+        """Check that the facts fit together, bind the row counts and brand the index tensors that are given.
 
         Raises:
             BatchError: DSA301 (lengths), DSA302 (cp_size, cp_rank), DSA303 (an index tensor has another size).
+            ArgumentError: DSA602 (padding).
         """
         check_ranks(self.cp_size, self.cp_rank)
+        check_padding(self.padding)
         check_lens(self.extend_lens, self.prefix_lens, self.padded_lens)
         if len(self.rank_lens) != self.cp_size:
             raise BatchError(f"rank_lens has {len(self.rank_lens)} entries for cp_size {self.cp_size}")
@@ -121,16 +167,64 @@ class CpBatch(Scope, Generic[L]):
                 code="DSA303",
                 facts=[("try", "pad to the largest nnz_local, not to ceil(nnz / cp_size)")],
             )
+        check_row_counts(self.nnz_local, self.shard_size, self.nnz, self.engine_size)
         for name, value in self.row_counts.items():
             self.dims.bind(name, value, f"batch ({self.layout.name}, cp_rank {self.cp_rank} of {self.cp_size})")
-        for name, spec in _INDEX_SPECS.items():
-            tensor = getattr(self, name)
-            if tensor is not None or name not in _OPTIONAL:
-                self._adopt(name, spec, tensor)
+        given = {name: self.__dict__.pop(name) for name in _INDEX_SPECS}
+        for name, tensor in given.items():
+            if tensor is _ON_FIRST_READ and name in _FROM_SOURCE and self.source is None:
+                raise BatchError(f"{name} is missing: give it, or the source that it is made from", code="DSA303")
+        for name, tensor in given.items():
+            if tensor is not _ON_FIRST_READ:
+                taken = None if tensor is None and name in _OPTIONAL else self._adopted(name, tensor, given["positions"])
+                self._keep(name, taken)
+        self._check_owned()
 
-    def _adopt(self, name: str, spec: TensorSpec, tensor: Tensor) -> None:
-        """Check one index tensor against its annotation, and keep and brand a view of it: its giver may reuse it."""
-        sizes = tuple(self.row_counts.get(dim_text(dim)) for dim in spec.dims)
+    if not TYPE_CHECKING:  # a type checker knows the fields, and is to refuse other names
+
+        def __getattr__(self, name: str) -> Tensor | None:
+            """Make an index tensor that is read for the first time; whatever else is asked for is not there."""
+            if name not in _INDEX_SPECS or "made" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__} has no {name}")
+            if name not in self.made:
+                tensor = self._made_now(name)
+                self.made[name] = None if tensor is None else self._adopted(name, tensor)
+            return self._keep(name, self.made[name])
+
+    def _keep(self, name: str, tensor: Tensor | None) -> Tensor | None:
+        """Put an index tensor where it is found as an ordinary attribute, here and by views made before."""
+        self.made[name] = tensor
+        object.__setattr__(self, name, tensor)
+        return tensor
+
+    def _made_now(self, name: str) -> Tensor | None:
+        """Return an index tensor that nobody gave; None for slots where there are none."""
+        if name in _SLOT_ORDERS:
+            return None if self.slots is None else self.slots.ordered(_SLOT_ORDERS[name], self)
+        if name == "shard_rows":
+            return cut_to(self.padded_rows, self.nnz_shard)
+        if name == "engine_rows":
+            return engine_rows_of(self.extend_lens, self.padded_lens, self.nnz_engine).to(self.device)
+        if self.source is None:
+            raise BatchError(f"{name} is missing, and this batch has no source to make it from", code="DSA303")
+        return self.source.tensor(name, self.cp_rank)
+
+    def _check_owned(self) -> None:
+        """Raise BatchError DSA303 unless `owned` is None or bool [nnz] on the device."""
+        owned = self.owned
+        if owned is None:
+            return
+        fits = isinstance(owned, Tensor) and owned.dtype == torch.bool and owned.shape == (self.nnz,)
+        if not fits or owned.device != self.device:
+            expected, got = f"bool[{self.nnz}] on {self.device}", describe_tensor(owned)
+            facts = [("expected", expected), ("got", got), ("where", self.where)]
+            raise BatchError("owned does not fit this batch", code="DSA303", facts=facts)
+
+    def _adopted(self, name: str, tensor: Tensor, positions: object = None) -> Tensor:
+        """Return a branded view of one index tensor, once it is as its annotation says: its giver may reuse it."""
+        spec = _INDEX_SPECS[name]
+        counts = {**self.row_counts, "nnz_shard": self.nnz_shard, "nnz_engine": self.nnz_engine}
+        sizes = tuple(counts.get(dim_text(dim)) for dim in spec.dims)
         fits = isinstance(tensor, Tensor) and tensor.dtype == getattr(spec.dtype, "torch_dtype", None)
         fits = fits and tensor.dim() == len(sizes) and stride_fault(tensor, spec.strides, None) is None
         if not fits or any(want not in (None, got) for want, got in zip(sizes, tensor.shape, strict=True)):
@@ -143,9 +237,10 @@ class CpBatch(Scope, Generic[L]):
                     ("where", self.where),
                 ],
             )
-        if tensor.device != self.device:
+        device = positions.device if isinstance(positions, Tensor) else self.device
+        if tensor.device != device:
             raise BatchError(
-                f"{name} is on {tensor.device}, positions are on {self.device}",
+                f"{name} is on {tensor.device}, positions are on {device}",
                 code="DSA303",
                 facts=[("got", describe_tensor(tensor)), ("where", self.where)],
             )
@@ -153,18 +248,23 @@ class CpBatch(Scope, Generic[L]):
         kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}", is_declared=False)
         own = tensor.view_as(tensor)
         set_brand(own, make_brand(kind, self.token, None))
-        object.__setattr__(self, name, own)
+        return own
 
     @cached_property
     def row_counts(self) -> dict[str, int]:
         """The row counts that every stage of this batch shares, by the name of their dim."""
-        return {
+        counts = {
             "nnz": self.nnz,
             "nnz_local": self.nnz_local,
             "nnz_padded": self.nnz_padded,
             "nnz_gathered": self.nnz_gathered,
             "num_requests": self.num_requests,
         }
+        if self.nnz_shard != self.nnz_padded:
+            counts["nnz_shard"] = self.nnz_shard
+        if self.nnz_engine != self.nnz:
+            counts["nnz_engine"] = self.nnz_engine
+        return counts
 
     @cached_property
     def nnz(self) -> int:
@@ -180,6 +280,16 @@ class CpBatch(Scope, Generic[L]):
     def nnz_gathered(self) -> int:
         """Rows that come out of the collective, padding included."""
         return self.cp_size * self.nnz_padded
+
+    @property
+    def nnz_shard(self) -> int:
+        """Rows of this rank's tensors as the engine shapes them."""
+        return self.nnz_padded if self.shard_size is None else self.shard_size
+
+    @property
+    def nnz_engine(self) -> int:
+        """Rows of all ranks as the engine carries them, its padding included."""
+        return self.nnz if self.engine_size is None else self.engine_size
 
     @property
     def num_requests(self) -> int:
@@ -208,7 +318,7 @@ class CpBatch(Scope, Generic[L]):
 
     def meaning_of(self, size: int) -> str:
         """Return which row count of the batch a number of rows is, and of which rows."""
-        meant = [f"{size} is {name}, {text}" for name, text in _ROW_MEANING.items() if self.row_counts[name] == size]
+        meant = [f"{size} is {name}, {text}" for name, text in _ROW_MEANING.items() if self.row_counts.get(name) == size]
         return meant[0] if meant else ""
 
     def check_itself(self, stage: str, location: str) -> None:
@@ -218,7 +328,7 @@ class CpBatch(Scope, Generic[L]):
     @property
     def device(self) -> torch.device:
         """Where the index tensors, and so the tensors of every stage, are."""
-        return self.positions.device
+        return self.positions.device if self.source is None else self.source.device
 
     @property
     def where(self) -> str:
@@ -232,7 +342,8 @@ class CpBatch(Scope, Generic[L]):
         table = None if self.page_table is None else tuple(self.page_table.shape)
         facts = (self.layout, self.cp_size, self.cp_rank, self.nnz, self.nnz_local, self.nnz_padded)
         more = (self.num_requests, self.max_seq_len, self.page_size, table, str(self.device), self.plan)
-        return _SIGNATURES.setdefault((*facts, *more), BatchSignature())
+        counts = (self.nnz_shard, self.nnz_engine)
+        return _SIGNATURES.setdefault((*facts, *more, *counts), BatchSignature())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -247,6 +358,113 @@ class CpBatch(Scope, Generic[L]):
         view = copy(self)
         object.__setattr__(view, "layer", layer)
         return view
+
+    def with_slots(
+        self,
+        out_cache_loc: Tensor,
+        *,
+        order: SlotOrder = SlotOrder.SEQUENCE,
+        skip: int = SKIP_NEGATIVE,
+        owned: Tensor | None = None,
+    ) -> "CpBatch[L]":
+        """Return this batch with the slots that an engine has decided since; its token, dims and log are shared.
+
+        Args:
+            out_cache_loc: int64, one slot a row.
+            order: of which rows. Slots in sequence order may stand for padding too, as the engine carries it.
+            skip: the slot that the writer passes over; below 0: every negative one. sglang's writer skips 0, vLLM's -1.
+            owned: bool [nnz], which rows this rank's pool holds; None: every one.
+
+        Raises:
+            BatchError: DSA301 (slots), DSA303 (`owned`).
+        """
+        sizes = {SlotOrder.SEQUENCE: self.nnz, SlotOrder.ENGINE: self.nnz_engine, SlotOrder.RANK_MAJOR: self.nnz_gathered}
+        slots = engine_slots(out_cache_loc.to(self.device), order, sizes, skip)
+        view = copy(self)
+        kept = {name: tensor for name, tensor in self.made.items() if name not in _SLOT_ORDERS}
+        for name in _SLOT_ORDERS:
+            view.__dict__.pop(name, None)
+        for name, value in (("made", kept), ("slots", slots), ("slot_skip", skip), ("owned", owned)):
+            object.__setattr__(view, name, value)
+        view._check_owned()
+        return view
+
+    @classmethod
+    def from_engine(
+        cls,
+        layout: L,
+        cp_size: int,
+        cp_rank: int,
+        extend_lens: Listed[int],
+        prefix_lens: Listed[int] | None = None,
+        *,
+        rows: RowCounts = NO_COUNTS,
+        padded_lens: Listed[int] | None = None,
+        out_cache_loc: Tensor | None = None,
+        order: SlotOrder = SlotOrder.SEQUENCE,
+        skip: int = SKIP_NEGATIVE,
+        owned: Tensor | None = None,
+        padding: str = "zero",
+        page_table: Tensor | None = None,
+        page_size: int = 64,
+        device: torch.device | str | None = None,
+        plan: str = "",
+        indices: Mapping[str, Tensor] | None = None,
+    ) -> "CpBatch[L]":
+        """Return the batch that an engine has cut: its segments, its row counts, its slots, and index tensors that it made.
+
+        Args:
+            layout: which rank holds which tokens; `GivenLayout` where the engine's own segments say it.
+            cp_size: ranks.
+            cp_rank: this rank.
+            extend_lens: new tokens of each request; 0 for one that is not worked on.
+            prefix_lens: cached tokens of each request; None for none.
+            rows: row counts of the engine's tensors; what is None is as in a batch of `build_batch`.
+            padded_lens: tokens of each request as the layout cuts them; None: rows that the engine carries beyond the tokens
+                of the batch are padding behind the last request.
+            out_cache_loc: int64, one slot a row; this and the next three as in `with_slots`.
+            order: of which rows these are.
+            skip: the slot that the writer passes over; below 0: every negative one.
+            owned: bool [nnz], which rows this rank's pool holds; None: every one.
+            padding: `zero`, or `ignored` where the engine's padding rows hold anything.
+            page_table: int32 [num_requests, max_pages].
+            page_size: slots of a page.
+            device: of the index tensors; None for that of `out_cache_loc`, else of `page_table`, else the CPU.
+            plan: name of the plan that the path follows.
+            indices: index tensors of this class by name, as the engine has them; others are made from the segments.
+
+        Raises:
+            BatchError: DSA301 (lengths, slots, pages), DSA302 (ranks), DSA303 (rows lost or doubled, an index tensor's size).
+            ArgumentError: DSA602 (layout, page_size, device, plan, padding, a name in `indices`).
+        """
+        lens = (extend_lens, prefix_lens, padded_lens)
+        facts = engine_facts(layout, (cp_size, cp_rank), lens, rows, out_cache_loc, page_table, page_size, device, plan)
+        unknown = sorted(set(indices or {}) - set(_INDEX_SPECS))
+        if unknown:
+            raise ArgumentError(f"indices has {unknown[0]!r}; it may have {', '.join(_INDEX_SPECS)}")
+        named: dict[str, Any] = dict(indices or {})
+        extend, prefix, padded = facts.source.lens
+        batch = cls(
+            layout=layout,
+            cp_size=cp_size,
+            cp_rank=cp_rank,
+            extend_lens=extend,
+            prefix_lens=prefix,
+            padded_lens=padded,
+            rank_lens=facts.source.rows.real,
+            nnz_padded=facts.source.nnz_padded,
+            source=facts.source,
+            page_table=named.pop("page_table", facts.page_table),
+            page_size=page_size,
+            plan=plan,
+            padding=padding,
+            shard_size=rows.shard,
+            engine_size=rows.engine,
+            **named,
+        )
+        if out_cache_loc is None:
+            return batch
+        return batch.with_slots(out_cache_loc, order=order, skip=skip, owned=owned)
 
     def required(self, name: str, user: str) -> Tensor:
         """Return optional metadata; raises BatchError DSA304 with the name of the user where it is None."""
@@ -265,6 +483,8 @@ _ROW_MEANING = {
     "nnz_local": "this rank's rows without padding",
     "nnz_padded": "this rank's rows with padding",
     "nnz_gathered": "the gathered rows of all ranks, padding included",
+    "nnz_shard": "this rank's rows as the engine shapes them",
+    "nnz_engine": "the rows of all ranks as the engine carries them, padding included",
 }
 
 
@@ -292,4 +512,10 @@ def _index_specs() -> dict[str, TensorSpec]:
 
 
 _INDEX_SPECS = _index_specs()
-_OPTIONAL = frozenset(item.name for item in fields(CpBatch) if item.default is None)
+_SLOT_ORDERS = {
+    "out_cache_loc": SlotOrder.SEQUENCE,
+    "rank_major_loc": SlotOrder.RANK_MAJOR,
+    "engine_loc": SlotOrder.ENGINE,
+}
+_OPTIONAL = frozenset(("page_table", *_SLOT_ORDERS))
+_FROM_SOURCE = frozenset(_INDEX_SPECS) - _OPTIONAL - {"shard_rows", "engine_rows"}

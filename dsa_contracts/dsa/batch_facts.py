@@ -1,6 +1,24 @@
 """Checks of the host numbers that a batch is made of."""
 
+from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import BatchError
+
+PADDINGS = ("zero", "ignored")
+"""What padding rows of an engine may hold: zeros, or anything."""
+
+
+def check_padding(padding: object) -> None:
+    """Raise ArgumentError DSA602 unless `padding` is `zero` or `ignored`."""
+    if padding not in PADDINGS:
+        raise ArgumentError(f"padding is {padding!r}; it must be {' or '.join(PADDINGS)}")
+
+
+def check_row_counts(nnz_local: int, shard: int | None, nnz: int, engine: int | None) -> None:
+    """Raise BatchError DSA303 unless the rows of a shard, and those that an engine carries, hold the tokens of the batch."""
+    if shard is not None and shard < nnz_local:
+        raise BatchError(f"the shard has {shard} rows, this rank holds {nnz_local} tokens", code="DSA303")
+    if engine is not None and engine < nnz:
+        raise BatchError(f"the engine carries {engine} rows, the batch has {nnz} tokens", code="DSA303")
 
 
 def check_ranks(cp_size: int, cp_rank: int) -> None:
@@ -15,7 +33,7 @@ def check_lens(extend_lens: tuple[int, ...], prefix_lens: tuple[int, ...], padde
     """Raise BatchError DSA301 unless the lengths of a batch fit together.
 
     Args:
-        extend_lens: new tokens, at least 1 for each request.
+        extend_lens: new tokens, at least 0; a request of none stands in the batch and has no row.
         prefix_lens: cached tokens, at least 0; a negative one is an error and never clamped.
         padded_lens: tokens with engine padding, at least `extend_lens`.
     """
@@ -24,8 +42,8 @@ def check_lens(extend_lens: tuple[int, ...], prefix_lens: tuple[int, ...], padde
         sizes = ", ".join(f"{name} {len(lens)}" for name, lens in counts.items())
         raise BatchError(f"one entry a request is needed in each of {sizes}")
     for request, (extend, prefix, padded) in enumerate(zip(extend_lens, prefix_lens, padded_lens, strict=True)):
-        if extend < 1:
-            raise BatchError(f"request {request}: extend_lens is {extend}; it must be at least 1")
+        if extend < 0:
+            raise BatchError(f"request {request}: extend_lens is {extend}; it must be at least 0")
         if prefix < 0:
             raise BatchError(
                 f"request {request}: prefix_lens is {prefix}; it must be at least 0",

@@ -50,7 +50,8 @@ def _facts(batch: "CpBatch[L]") -> list[tuple[str, str, Tensor, Tensor]]:
     prefixes = torch.tensor(batch.prefix_lens, device=device)
     every = torch.arange(batch.nnz, device=device)
     positions = every - starts[request] + prefixes[request]
-    gathered = batch.gathered_rows.view(batch.cp_size, -1)[batch.cp_rank]
+    gathered = batch.gathered_rows.view(batch.cp_size, batch.nnz_padded)[batch.cp_rank]
+    shard, engine = batch.shard_rows, batch.engine_rows
     return [
         ("request_of_row", "DSA119", batch.request_of_row.long(), request),
         ("positions", "DSA115", batch.positions, positions),
@@ -59,4 +60,6 @@ def _facts(batch: "CpBatch[L]") -> list[tuple[str, str, Tensor, Tensor]]:
         ("local_request_of_row", "DSA119", batch.local_request_of_row.long(), request[batch.local_rows]),
         ("padded_rows", "DSA119", batch.padded_rows, gathered),
         ("restore_index", "DSA119", batch.gathered_rows[batch.restore_index], every),
+        ("shard_rows", "DSA119", shard[shard >= 0], batch.local_rows),
+        ("engine_rows", "DSA119", torch.unique(engine[engine >= 0]), every),
     ]

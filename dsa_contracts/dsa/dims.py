@@ -19,6 +19,18 @@ class NnzGathered(Dim):
     """Rows that come out of the collective: `cp_size * nnz_padded`, padding included."""
 
 
+class NnzShard(Dim):
+    """Rows of this rank's tensors where an engine shapes them otherwise than the collective."""
+
+    optional = True
+
+
+class NnzEngine(Dim):
+    """Rows of all ranks as an engine carries them, where that is not the tokens of the batch."""
+
+    optional = True
+
+
 class NumLocalHeads(Dim):
     """Query heads on this rank (tensor parallelism divides heads, context parallelism does not)."""
 

@@ -32,6 +32,18 @@ class SegmentTable(NamedTuple):
         return [Segment(*row) for row in self.segments.tolist()]
 
 
+class RankRows(NamedTuple):
+    """How many rows each rank holds.
+
+    Attributes:
+        real: rows of the batch, rank by rank.
+        padded: the same with the engine's padding.
+    """
+
+    real: tuple[int, ...]
+    padded: tuple[int, ...]
+
+
 class Layout(ABC):
     """A context-parallel layout. Equal layouts compare equal; a parameter (a block size) takes part in the comparison."""
 
@@ -65,3 +77,11 @@ class Layout(ABC):
             decodes: whether each request is a decode; empty where none is.
         """
         return self.segment_tables(padded_lens, cp_size)
+
+    def count_rows(self, extend_lens: Sequence[int], padded_lens: Sequence[int], cp_size: int) -> RankRows | None:
+        """Return how many rows each rank holds where a formula says so; None: its segments are made, and counted.
+
+        A layout with a segment for every few tokens gives this, so that a batch of which only counts are read costs no step
+        a token. The counts are compared with the segments when these are made.
+        """
+        return None

@@ -38,10 +38,14 @@ class RankMajor(Order, Generic[L]):
     """All rows of rank 0, then of rank 1, ...: the order a collective leaves, padding included."""
 
 
+class EngineOrder(Order):
+    """Rows of all ranks as an engine hands them on, its padding included: `batch.engine_rows` names each."""
+
+
 class Local(Rows, Generic[L]):
     """This rank's rows, in the local order of layout `L`.
 
-    With the dim `nnz_local` it holds real rows only; with `nnz_padded` it also holds padding rows.
+    With the dim `nnz_local` it holds real rows only; with `nnz_padded`, or `nnz_shard`, it also holds padding rows.
     """
 
     stated = "always"

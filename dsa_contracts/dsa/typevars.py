@@ -3,22 +3,22 @@
 from typing import TypeVar, TypeVarTuple
 
 from dsa_contracts.core.marks import DType, Rows, State, UnitLast
-from dsa_contracts.dsa.dims import Nnz, NnzGathered, NnzLocal, NnzPadded, NumSlots
+from dsa_contracts.dsa.dims import Nnz, NnzEngine, NnzGathered, NnzLocal, NnzPadded, NnzShard, NumSlots
 from dsa_contracts.dsa.states import F, FormatMark, L, O, P
 
 __all__ = ["AD", "FI", "ND", "NDI", "QD", "RD", "RDI", "C", "Ds", "F", "G", "K", "L", "M", "N", "O", "P", "R", "S"]
 
-N = TypeVar("N", NnzLocal, NnzPadded)
-"""Rows of this rank: without padding rows, or with them. One value in a call."""
+N = TypeVar("N", NnzLocal, NnzPadded, NnzShard)
+"""Rows of this rank: without padding rows, with those of the collective, or with those of an engine. One value in a call."""
 
-M = TypeVar("M", Nnz, NnzLocal, NnzPadded, NnzGathered)
+M = TypeVar("M", Nnz, NnzLocal, NnzPadded, NnzGathered, NnzShard, NnzEngine)
 """Rows of the batch, of any kind. One value in a call."""
 
-K = TypeVar("K", Nnz, NnzLocal, NnzPadded, NnzGathered, NumSlots)
+K = TypeVar("K", Nnz, NnzLocal, NnzPadded, NnzGathered, NumSlots, NnzShard, NnzEngine)
 """Rows of the batch, or rows that were read from a pool, of any number. One value in a call."""
 
-G = TypeVar("G", Nnz, NnzGathered)
-"""Rows of all ranks: in sequence order, or as gathered with padding. One value in a call."""
+G = TypeVar("G", Nnz, NnzGathered, NnzEngine)
+"""Rows of all ranks: in sequence order, as gathered with padding, or as an engine carries them. One value in a call."""
 
 C = TypeVar("C", bound=UnitLast)
 """The strides that the consumer takes."""

@@ -56,8 +56,8 @@ def gather_write_kv(
     Args:
         pool: this rank's pool of the layer, `[num_pages, page_size, row_bytes]` bytes.
         kv: this rank's packed rows, as bytes; with or without padding rows.
-        loc: slot of each row of all ranks, rank after rank, `nnz_padded` entries a rank, the same on every rank; negative:
-            not written.
+        loc: slot of each row of all ranks, rank after rank, `nnz_padded` entries a rank, the same on every rank; what
+            `batch.slot_skip` says is not written.
         row_format: the format of the rows and of the pool.
         batch: the batch.
         comm: its context-parallel group.

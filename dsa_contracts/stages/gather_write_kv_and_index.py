@@ -75,8 +75,8 @@ def gather_write_kv_and_index(
         index_pool: this rank's pool of the indexer's rows of the layer; slots as in `pool`.
         kv: this rank's packed KV rows, as bytes.
         index_kv: this rank's packed indexer rows; the two may be column slices of one packed row.
-        loc: slot of each row of all ranks, rank after rank, `nnz_padded` entries a rank, the same on every rank; negative:
-            not written.
+        loc: slot of each row of all ranks, rank after rank, `nnz_padded` entries a rank, the same on every rank; what
+            `batch.slot_skip` says is not written.
         row_format: the format of the KV rows.
         index_format: the format of the indexer's rows.
         batch: the batch.

@@ -48,7 +48,7 @@ def write_kv(
     Args:
         pool: the layer's pool, `[num_pages, page_size, row_bytes]` bytes.
         kv: packed rows of all ranks; any row stride, so that a column slice of wider rows will do.
-        loc: slot of each row of `kv`, in the same order; negative: not written.
+        loc: slot of each row of `kv`, in the same order; what `batch.slot_skip` says is not written.
         row_format: the format of the rows and of the pool.
         batch: the batch.
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.formulas import INTS, interleave_count
 from dsa_cp.layouts import Interleave, VllmReplicated, Zigzag, build_batch, build_batches
-from dsa_cp.layouts.formulas import INTS, interleave_count
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 
 
@@ -122,6 +122,7 @@ def test_b45_a_request_too_short_for_its_chunks_leaves_ranks_without_rows() -> N
     assert [batch.local_rows.tolist() for batch in build_batches(Interleave(), 4, [3])] == [[0], [1], [2], []]
 
 
-def test_b45_a_request_without_tokens_is_refused() -> None:
-    with pytest.raises(BatchError, match="DSA301: request 1: extend_lens is 0; it must be at least 1"):
-        build_batches(Zigzag(), 2, [3, 0])
+def test_b45_a_request_of_fewer_than_no_tokens_is_refused_and_one_of_none_has_no_row() -> None:
+    with pytest.raises(BatchError, match="DSA301: request 1: extend_lens is -1; it must be at least 0"):
+        build_batches(Zigzag(), 2, [3, -1])
+    assert [batch.local_rows.tolist() for batch in build_batches(Zigzag(), 2, [3, 0])] == [[0], [1, 2]]

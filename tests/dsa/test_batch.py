@@ -34,7 +34,7 @@ WHY = "\n  because   prefix = seq_len - extend_len, both unpadded; a padded coun
     ("lens", "message"),
     [
         (((7,), (0, 0), (7,)), "one entry a request is needed in each of extend_lens 1, prefix_lens 2, padded_lens 1"),
-        (((7, 0), (0, 0), (7, 1)), "request 1: extend_lens is 0; it must be at least 1"),
+        (((7, -1), (0, 0), (7, 1)), "request 1: extend_lens is -1; it must be at least 0"),
         (((7,), (-1,), (7,)), f"request 0: prefix_lens is -1; it must be at least 0{WHY}"),
         (((7,), (0,), (6,)), "request 0: padded_lens 6 is below extend_lens 7"),
     ],
@@ -48,7 +48,7 @@ def test_lengths_that_do_not_fit_together_are_refused(lens: Any, message: str) -
 
 
 def test_lengths_near_those_are_legal() -> None:
-    check_lens((1, 7), (0, 3), (1, 8))
+    check_lens((1, 7, 0), (0, 3, 2), (1, 8, 0))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,7 @@ def refusal(kind: type[BatchError] | type[ArgumentError], *args: Any, **options:
     ("lens", "message"),
     [
         ([[]], "a batch needs at least one request"),
-        ([[4, 0]], "request 1: extend_lens is 0; it must be at least 1"),
-        ([[4, -1]], "request 1: extend_lens is -1; it must be at least 1"),
+        ([[4, -1]], "request 1: extend_lens is -1; it must be at least 0"),
         ([[4, True]], "request 1: extend_lens is True; it must be an int"),
         ([[4.0]], "request 0: extend_lens is 4.0; it must be an int"),
         ([[4, float("nan")]], "request 1: extend_lens is nan; it must be an int"),

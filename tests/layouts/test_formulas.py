@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from dsa_contracts.dsa import formulas as f
+from dsa_contracts.dsa.formulas import INTS, TENSORS
 from dsa_contracts.dsa.layout import Layout, Segment
 from dsa_cp.layouts import ChunkedLayout, Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches
-from dsa_cp.layouts import formulas as f
-from dsa_cp.layouts.formulas import INTS, TENSORS
 
 ONE_REQUEST = [(length,) for length in range(1, 41)]
 TWO_REQUESTS = list(product(range(1, 14), repeat=2))

@@ -21,9 +21,9 @@ import pytest
 import torch
 
 from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.formulas import INTS, half_chunk, zigzag_bounds, zigzag_slot
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, Zigzag, build_batches
-from dsa_cp.layouts.formulas import INTS, half_chunk, zigzag_bounds, zigzag_slot
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = (

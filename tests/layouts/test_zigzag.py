@@ -134,7 +134,7 @@ def test_a_layout_is_found_by_its_name(name: str) -> None:
         ([4], True, "BatchError DSA302: cp_size is True; it must be an int"),
         ([4], 2.0, "BatchError DSA302: cp_size is 2.0; it must be an int"),
         ([], 2, "BatchError DSA301: a batch needs at least one request"),
-        ([4, 0], 2, "BatchError DSA301: request 1: padded_lens is 0; it must be at least 1"),
+        ([4, -1], 2, "BatchError DSA301: request 1: padded_lens is -1; it must be at least 0"),
         ([4, True], 2, "BatchError DSA301: request 1: padded_lens is True; it must be an int"),
         ("44", 2, "BatchError DSA301: padded_lens is a str; it must be a sequence of ints"),
     ],

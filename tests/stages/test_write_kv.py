@@ -114,7 +114,7 @@ def test_slots_that_are_not_legal_are_refused_where_their_values_are_read(slots:
     assert str(error) == "\n".join(
         [
             f"StageInputError DSA116: write_kv: {text}",
-            "  expected  slots_are_legal: each new token has one slot of the pool, unique; negative for padding alone",
+            "  expected  slots_are_legal: each new token that the pool holds has one slot of it, unique; padding has none",
             "  where     cp_rank=0 of 1, zigzag",
             contract_and_ran(write_kv),
             "  try       take slots from the batch; -1 stands for padding and is never an index",

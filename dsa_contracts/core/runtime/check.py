@@ -195,8 +195,8 @@ def _row_bytes(strides: object, dims: dict[str, int]) -> int | None:
 
 def _legal_sizes(variable: TypeVar, dims: BoundDims) -> set[int]:
     """Return the sizes that a variable over dims may have; one that the scope has not bound admits any size."""
-    names = [dim_name(dim) for dim in variable.__constraints__ if isinstance(dim, type) and issubclass(dim, Dim)]
-    sizes = {dims.value(name) for name in names}
+    options = [dim for dim in variable.__constraints__ if isinstance(dim, type) and issubclass(dim, Dim)]
+    sizes = {dims.value(dim_name(dim)) for dim in options if not dim.optional or dims.value(dim_name(dim)) is not None}
     return _AnySize() if None in sizes else {size for size in sizes if size is not None}
 
 

@@ -125,6 +125,12 @@ def _described(value: object) -> str:
     return " and ".join(map(describe_tensor, value.tensors)) if isinstance(value, Parts) else describe_tensor(value)
 
 
+def _is_left_out(context: Diagnosis, dim: TypeVar, name: str) -> bool:
+    """Whether a dim that a type variable may stand for is one that this scope does not have."""
+    optional = {dim_name(option) for option in dim.__constraints__ if getattr(option, "optional", False)}
+    return name in optional and context.scope.dims.value(name) is None
+
+
 def diagnose(context: Diagnosis, param: ParamRecord) -> ContractError:
     """Return the error for a value that jaxtyping and beartype refused: type, dtype, number of dims, or a dim."""
     value, spec = context.values.get(param.name), param.spec
@@ -155,8 +161,9 @@ def _dim_fault(context: Diagnosis, param: ParamRecord, index: int, dim: object, 
     known = context.dims.get(name)
     other = _who_else(context, param, name)
     if isinstance(dim, TypeVar):
-        legal = [f"{option} {context.scope.dims.value(option)}" for option in _names(dim)]
-        sizes = [context.scope.dims.value(option) for option in _names(dim)]
+        options = [option for option in _names(dim) if not _is_left_out(context, dim, option)]
+        legal = [f"{option} {context.scope.dims.value(option)}" for option in options]
+        sizes = [context.scope.dims.value(option) for option in options]
         if None not in sizes and size not in sizes:
             text = f"has {size} rows, which is neither {' nor '.join(legal)}"
             return context.error("dim", param, text, why)

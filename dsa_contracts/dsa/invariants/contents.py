@@ -16,7 +16,8 @@ def scales_in_rows_are_positive(rows: str) -> Invariant:
             return None
         scales = call.tensor(rows)[..., part.columns].contiguous().view(part.dtype.torch_dtype).float()
         fault = ~(torch.isfinite(scales) & (scales > 0)).all(dim=-1)
-        for indices in (batch_of(call).padded_rows, batch_of(call).gathered_rows):
+        batch = batch_of(call)
+        for indices in (batch.padded_rows, batch.gathered_rows, batch.shard_rows, batch.engine_rows):
             if fault.shape == indices.shape:
                 fault &= indices >= 0
         return f"row {first(fault)} of {rows} has a scale that is not positive" if bool(fault.any()) else None
@@ -93,12 +94,14 @@ def gathered_in_rank_order() -> Invariant:
 
 
 def padding_rows_are_zero(rows: str) -> Invariant:
-    """Padding rows that come out of the collective are 0, whatever a rank's buffer held."""
+    """Padding rows that come out of the collective are 0, whatever a rank's buffer held, unless the batch ignores them."""
 
     def check(call: Call) -> str | None:
+        if batch_of(call).padding == "ignored":
+            return None
         got, gathered = call.tensor(rows), batch_of(call).gathered_rows
         fault = (gathered < 0) & (got != 0).flatten(1).any(dim=1) if got.shape[0] == gathered.shape[0] else gathered[:0] < 0
         return f"row {first(fault)} of {rows} is padding and not 0" if bool(fault.any()) else None
 
-    statement = f"{rows}[i] is 0 where gathered row i is padding"
+    statement = f"{rows}[i] is 0 where gathered row i is padding, unless the batch ignores padding"
     return Invariant("padding_rows_are_zero", "DSA120", rows, statement, True, check)

@@ -4,6 +4,7 @@ import torch
 
 from dsa_contracts.core.invariant import Call, Invariant, differing_row, first
 from dsa_contracts.dsa.invariants.reading import batch_of
+from dsa_contracts.dsa.slots import is_written
 
 
 def rows_are_restored() -> Invariant:
@@ -23,14 +24,14 @@ def rows_stand_in_their_slots() -> Invariant:
 
     def check(call: Call) -> str | None:
         pool, kv, loc = call.tensor("pool"), call.tensor("kv"), call.tensor("loc")
-        at = (loc >= 0).nonzero().flatten()
+        at = is_written(loc, batch_of(call).slot_skip).nonzero().flatten()
         wrong = differing_row(pool.view(-1, pool.shape[-1])[loc[at]], kv[at])
         if wrong is None:
             return None
         row = int(at[wrong])
         return f"slot {int(loc[row])} of pool does not hold row {row} of kv"
 
-    statement = "pool[loc[i]] is kv[i] where loc[i] >= 0"
+    statement = "pool[loc[i]] is kv[i] where the writer does not pass over loc[i]"
     return Invariant("rows_stand_in_their_slots", "DSA116", "pool", statement, True, check)
 
 

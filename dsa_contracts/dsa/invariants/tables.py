@@ -39,7 +39,8 @@ def pages_have_one_writer() -> Invariant:
             if len(set(pages)) < len(pages):
                 twice = next(page for page in pages if pages.count(page) > 1)
                 return f"page {twice} stands twice in request {request}"
-            owner |= dict.fromkeys(pages[batch.prefix_lens[request] // batch.page_size :], request)
+            if batch.extend_lens[request]:
+                owner |= dict.fromkeys(pages[batch.prefix_lens[request] // batch.page_size :], request)
         for request, pages in enumerate(pages_of):
             for page in pages:
                 if owner.get(page, request) != request:

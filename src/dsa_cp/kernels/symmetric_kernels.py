@@ -8,6 +8,7 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.aliases import IndexCache, IndexRows, KvCache, KvRows, SlotMapping
 from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.slots import with_negatives_for_skipped
 from dsa_contracts.dsa.states import Local, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 from dsa_cp.comm.symmetric import Part, SymmetricComm
@@ -46,7 +47,10 @@ def _move(parts: tuple[Part, ...], loc: Tensor, batch: CpBatch[L], comm: Comm) -
     """Push where all pools are symmetric, which they are on every rank or on none; pull otherwise."""
     if not isinstance(comm, SymmetricComm):
         raise ArgumentError(f"comm is a {type(comm).__name__}; this gather_write_kv needs a SymmetricComm")
-    parts = tuple(Part(pool, rows if rows.is_contiguous() else rows.contiguous()) for pool, rows in parts)
+    loc = with_negatives_for_skipped(loc, batch.slot_skip)
+    # An engine's shard may have padding rows behind those of the collective.
+    held = (Part(pool, rows[: batch.nnz_padded]) for pool, rows in parts)
+    parts = tuple(Part(pool, rows if rows.is_contiguous() else rows.contiguous()) for pool, rows in held)
     rows, padded = parts[0].rows.shape[0], batch.nnz_padded
     start = batch.cp_rank * padded
     stand_first = rows == padded or batch.padded_lens == batch.extend_lens

@@ -29,6 +29,7 @@ from dsa_contracts.dsa.aliases import (
     TopkIndices,
 )
 from dsa_contracts.dsa.row_formats import SCALE_GROUP, RowFormat
+from dsa_contracts.dsa.slots import with_negatives_for_skipped
 from dsa_contracts.dsa.states import Fp8Row, Fp8Row656, Global, Local, Raw, Rotated
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, G, L, M, N, O, R
 from dsa_cp.kernels import custom_ops
@@ -71,7 +72,7 @@ def write_kv(
 ) -> None:
     """See `dsa_contracts.stages.write_kv`."""
     run = custom_ops.write_kv if _launches(pool) else custom_ops.WRITE_KV_OP
-    run(pool.view(-1, pool.shape[-1]), kv, loc)
+    run(pool.view(-1, pool.shape[-1]), kv, with_negatives_for_skipped(loc, batch.slot_skip))
 
 
 @stage(contracts.quantize_rows)

@@ -1,8 +1,8 @@
 """Batches from lengths: `build_batches` for all ranks of a group, `build_batch` for one.
 
-Index tensors are computed once, on the CPU, and each is moved to the device once. The ranks' batches share the memory
-of what is the same on all ranks, and of the tensors that the caller gave, but no tensor object: a brand is an attribute
-of the object and names one batch.
+Only row counts are computed here. Index tensors are made when somebody first reads them, on the CPU once, and each is moved
+to the device once. The ranks' batches share the memory of what is the same on all ranks, and of the tensors that the caller
+gave, but no tensor object: a brand is an attribute of the object and names one batch.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,13 @@ from typing import Generic, NamedTuple
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.brands import T, brand
+from dsa_contracts.core.brands import brand
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
+from dsa_contracts.dsa.index_source import IndexSource
+from dsa_contracts.dsa.indices import padded_rows
+from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
 from dsa_contracts.dsa.typevars import L
-from dsa_cp.layouts.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
-from dsa_cp.layouts.indices import BatchLens, RankMajorRows, rank_major_rows, row_facts
 from dsa_cp.layouts.tables import decode_flags
 
 
@@ -42,7 +43,7 @@ def build_batches(
     Args:
         layout: which rank holds which tokens.
         cp_size: ranks; may be more than there are tokens.
-        extend_lens: new tokens of each request, at least 1.
+        extend_lens: new tokens of each request; 0 for one that is not worked on.
         prefix_lens: cached tokens of each request; None for none.
         padded_lens: new tokens with the engine's padding at the end of a request; None for none. The layout cuts these.
         row_alignment: `nnz_padded` is a multiple of it.
@@ -99,69 +100,36 @@ class _Pool(NamedTuple):
     page_size: int
 
 
-class _SharedTensors(NamedTuple):
-    """The index tensors that are the same on all ranks, on the device; see `CpBatch` for each."""
-
-    positions: Tensor
-    causal_lens: Tensor
-    request_of_row: Tensor
-    gathered_rows: Tensor
-    restore_index: Tensor
-    out_cache_loc: Tensor | None
-    rank_major_loc: Tensor | None
-    page_table: Tensor | None
-
-
 @dataclass(frozen=True)
 class _Shared(Generic[L]):
-    """What every rank's batch has in common; `gathered` and `request` on the CPU."""
+    """What every rank's batch has in common."""
 
     layout: L
-    cp_size: int
-    lens: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    gathered: RankMajorRows
-    request: Tensor
-    tensors: _SharedTensors
+    source: IndexSource
+    slots: BatchSlots | None
+    page_table: Tensor | None
     page_size: int
     plan: str
 
     def batch(self, rank: int) -> CpBatch[L]:
-        """Return one rank's batch, in which every tensor is an object of its own."""
-        extend_lens, prefix_lens, padded_lens = self.lens
-        shared = self.tensors
-        device = shared.positions.device
-        padded_rows = self.gathered.rows.view(self.cp_size, -1)[rank]
-        padded_index = (padded_rows >= 0).nonzero().squeeze(1)
-        local_rows = padded_rows[padded_index]
+        """Return one rank's batch; its index tensors are made when they are read."""
+        extend_lens, prefix_lens, padded_lens = self.source.lens
         return CpBatch(
             layout=self.layout,
-            cp_size=self.cp_size,
+            cp_size=self.source.cp_size,
             cp_rank=rank,
             extend_lens=extend_lens,
             prefix_lens=prefix_lens,
             padded_lens=padded_lens,
-            rank_lens=self.gathered.rank_lens,
-            nnz_padded=self.gathered.nnz_padded,
-            positions=_own(shared.positions),
-            causal_lens=_own(shared.causal_lens),
-            request_of_row=_own(shared.request_of_row),
-            local_rows=_own(local_rows.to(device)),
-            padded_rows=_own(padded_rows.to(device)),
-            padded_index=_own(padded_index.to(device)),
-            local_request_of_row=_own(self.request[local_rows].int().to(device)),
-            gathered_rows=_own(shared.gathered_rows),
-            restore_index=_own(shared.restore_index),
-            out_cache_loc=None if shared.out_cache_loc is None else _own(shared.out_cache_loc),
-            rank_major_loc=None if shared.rank_major_loc is None else _own(shared.rank_major_loc),
-            page_table=None if shared.page_table is None else _own(shared.page_table),
+            rank_lens=self.source.rows.real,
+            nnz_padded=self.source.nnz_padded,
+            source=self.source,
+            out_cache_loc=None if self.slots is None else brand(self.slots.given),
+            page_table=None if self.page_table is None else brand(self.page_table),
             page_size=self.page_size,
             plan=self.plan,
+            slots=self.slots,
         )
-
-
-def _own(tensor: Tensor) -> T:  # type: ignore[type-var]
-    """Return a new tensor object on the same memory, which can carry a brand of its own."""
-    return brand(tensor.detach())
 
 
 def _share(
@@ -174,31 +142,19 @@ def _share(
     plan: str,
     decodes: Sequence[bool],
 ) -> _Shared[L]:
-    """Check all arguments and compute what the ranks share."""
+    """Check all arguments and count what the ranks hold."""
     check_group(cp_size)
     check_options(layout, row_alignment, pool.page_size, plan)
     lens = checked_batch_lens(*given_lens)
-    extend_lens, prefix_lens, padded_lens = lens
+    extend_lens, prefix_lens, _ = lens
     check_slots(pool.out_cache_loc, sum(extend_lens))
     seq_lens = [prefix + extend for prefix, extend in zip(prefix_lens, extend_lens, strict=True)]
     check_pages(pool.page_table, seq_lens, pool.page_size)
     target = device_of(device, pool.out_cache_loc, pool.page_table)
-    tables = layout.segment_tables_with_decodes(padded_lens, cp_size, decode_flags(decodes, len(padded_lens)))
-    if len(tables) != cp_size:
-        raise BatchError(f"{layout.name} gives {len(tables)} segment tables for cp_size {cp_size}", code="DSA303")
-    batch_lens = BatchLens(torch.tensor(extend_lens), torch.tensor(prefix_lens), torch.tensor(padded_lens))
-    gathered = rank_major_rows(tables, batch_lens, row_alignment, layout.name)
-    request, position, causal_len = row_facts(batch_lens)
-    there = gathered.restore_index.to(target)
-    slots = None if pool.out_cache_loc is None else pool.out_cache_loc.to(target)
-    tensors = _SharedTensors(
-        position.to(target),
-        causal_len.int().to(target),
-        request.int().to(target),
-        gathered.rows.to(target),
-        there,
-        slots,
-        None if slots is None else slots.new_full(gathered.rows.shape, -1).index_copy_(0, there, slots),
-        None if pool.page_table is None else pool.page_table.to(target),
-    )
-    return _Shared(layout, cp_size, lens, gathered, request, tensors, pool.page_size, plan)
+    flags = decode_flags(decodes, len(extend_lens))
+    source = IndexSource(layout, cp_size, lens, target, lambda fullest: padded_rows(fullest, row_alignment), flags)
+    slots = None
+    if pool.out_cache_loc is not None:
+        slots = BatchSlots(pool.out_cache_loc.detach().to(target), SlotOrder.SEQUENCE, SKIP_NEGATIVE)
+    table = None if pool.page_table is None else pool.page_table.detach().to(target)
+    return _Shared(layout, source, slots, table, pool.page_size, plan)

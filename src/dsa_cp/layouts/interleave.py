@@ -31,8 +31,8 @@ the border, and is two segments of one rank.
 from dataclasses import dataclass
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.layouts import formulas
-from dsa_cp.layouts.formulas import Arithmetic, T
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import Arithmetic, T
 from dsa_cp.layouts.symbolic import DealtLayout
 
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dsa_contracts.dsa.checks import check_group, checked_lens
 from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.layout import SegmentTable
-from dsa_cp.layouts.checks import check_group, checked_lens
 
 
 def lens_tensor(padded_lens: Sequence[int], cp_size: int) -> Tensor:
     """Return the lengths that a layout cuts as int64 on the CPU; raises BatchError DSA301 or DSA302."""
     check_group(cp_size)
-    return torch.tensor(checked_lens("padded_lens", padded_lens, least=1), dtype=torch.int64)
+    return torch.tensor(checked_lens("padded_lens", padded_lens, least=0), dtype=torch.int64)
 
 
 def segment_table(request: Tensor, start: Tensor, stop: Tensor, written: Tensor | None = None) -> SegmentTable:

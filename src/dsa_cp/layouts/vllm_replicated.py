@@ -18,8 +18,8 @@ Decodes stand before prefills, on every rank. A prefill of four tokens (0 1 2 3)
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dsa_cp.layouts import formulas
-from dsa_cp.layouts.formulas import Arithmetic, T
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import Arithmetic, T
 from dsa_cp.layouts.symbolic import ChunkedLayout, ChunkSizes, Decodes
 
 

@@ -33,8 +33,8 @@ Decodes stand before prefills, and each is on one rank, in turn. A prefill of fo
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dsa_cp.layouts import formulas
-from dsa_cp.layouts.formulas import Arithmetic, T
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import Arithmetic, T
 from dsa_cp.layouts.symbolic import ChunkedLayout, ChunkSizes, Decodes
 
 

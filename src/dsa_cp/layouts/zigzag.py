@@ -29,8 +29,8 @@ of eight and of three tokens (8 9 10, chunks of 1, 1, 1, 0) on two ranks:
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dsa_cp.layouts import formulas
-from dsa_cp.layouts.formulas import Arithmetic, T
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import Arithmetic, T
 from dsa_cp.layouts.symbolic import ChunkedLayout, ChunkSizes
 
 

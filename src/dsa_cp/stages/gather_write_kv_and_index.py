@@ -7,6 +7,7 @@ from dsa_contracts import Comm, CpBatch, stage
 from dsa_contracts.dsa.aliases import IndexCache, IndexRows, KvCache, KvRows, SlotMapping
 from dsa_contracts.dsa.dims import NnzGathered
 from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_contracts.dsa.slots import is_written
 from dsa_contracts.dsa.states import Local, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 
@@ -28,7 +29,7 @@ def gather_write_kv_and_index(
     padded = rows.new_zeros(batch.nnz_padded, rows.shape[1])
     padded[batch.padded_index] = rows if rows.shape[0] == batch.nnz_local else rows[batch.padded_index]
     gathered = comm.all_gather(padded)
-    written = loc >= 0
+    written = is_written(loc, batch.slot_skip)
     slots, both = loc[written], gathered[written]
     pool.view(-1, pool.shape[-1])[slots] = both[:, : kv.shape[1]]
     index_pool.view(-1, index_pool.shape[-1])[slots] = both[:, kv.shape[1] :]

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from dsa_contracts.dsa import formulas
 from dsa_contracts.dsa.layout import SegmentTable
-from dsa_cp.layouts import ChunkedLayout, Interleave, VllmReplicated, VllmZigzag, Zigzag, formulas
+from dsa_cp.layouts import ChunkedLayout, Interleave, VllmReplicated, VllmZigzag, Zigzag
 
 Tables = tuple[SegmentTable, ...]
 

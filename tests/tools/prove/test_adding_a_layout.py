@@ -15,7 +15,7 @@ FILE = '''\
 from dataclasses import dataclass
 
 from dsa_cp.layouts import ChunkedLayout, register_layout
-from dsa_cp.layouts.formulas import Arithmetic, T, equal_chunk_start
+from dsa_contracts.dsa.formulas import Arithmetic, T, equal_chunk_start
 
 
 @dataclass(frozen=True)

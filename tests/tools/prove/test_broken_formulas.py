@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dsa_contracts.core.errors import ContractError
+from dsa_contracts.dsa import formulas
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches, formulas
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches
 from dsa_cp.tools.prove.prover import answer, questions
 from dsa_cp.tools.prove.results import Outcome, Result
 

@@ -10,9 +10,10 @@ from itertools import product
 import pytest
 import torch
 
+from dsa_contracts.dsa import formulas, indices
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches, formulas, indices, symbolic_half
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches, symbolic_half
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.terms import INT_LOGIC

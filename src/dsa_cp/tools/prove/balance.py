@@ -6,8 +6,9 @@ A cut without it can be whole and still be another layout: one that gives the la
 from collections.abc import Iterator
 from itertools import pairwise
 
+from dsa_contracts.dsa import formulas
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import ChunkedLayout, ChunkSizes, formulas
+from dsa_cp.layouts import ChunkedLayout, ChunkSizes
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Fact, Goal, Obligation
 from dsa_cp.tools.prove.terms import Ask, Claim, Term

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.formulas import INTS
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import ChunkedLayout, DealtLayout, formulas, symbolic_half
-from dsa_cp.layouts.formulas import INTS
+from dsa_cp.layouts import ChunkedLayout, DealtLayout, symbolic_half
 from dsa_cp.tools.prove.pieces import Chunk, Deal, Piece
 from dsa_cp.tools.prove.terms import Logic, Term
 

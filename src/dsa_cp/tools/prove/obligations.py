@@ -10,7 +10,8 @@ own on its rank (`places`, `place_ranges`) below `nnz_padded` (`pad_target`), a 
 
 from collections.abc import Iterator
 
-from dsa_cp.layouts import DealtLayout, formulas
+from dsa_contracts.dsa import formulas
+from dsa_cp.layouts import DealtLayout
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Fact, Goal, Obligation
 from dsa_cp.tools.prove.pieces import Piece

@@ -7,7 +7,8 @@ from the request's first new token, places from the rank's first row.
 from dataclasses import dataclass
 from typing import Protocol
 
-from dsa_cp.layouts import DealtLayout, formulas
+from dsa_contracts.dsa import formulas
+from dsa_cp.layouts import DealtLayout
 from dsa_cp.tools.prove.terms import Claim, Logic, Term
 
 

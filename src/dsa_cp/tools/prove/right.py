@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dsa_cp.layouts import formulas
+from dsa_contracts.dsa import formulas
 from dsa_cp.tools.prove.cut import Cut, Rules
 from dsa_cp.tools.prove.pieces import Piece
 from dsa_cp.tools.prove.terms import Ask, Term

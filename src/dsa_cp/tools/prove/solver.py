@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.layouts.formulas import Arithmetic
+from dsa_contracts.dsa.formulas import Arithmetic
 from dsa_cp.tools.prove.goals import Fact, Goal
 from dsa_cp.tools.prove.results import Counterexample, Outcome
 from dsa_cp.tools.prove.terms import Claim, Logic, Term

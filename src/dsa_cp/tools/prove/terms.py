@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from dsa_cp.layouts.formulas import INTS, Arithmetic
+from dsa_contracts.dsa.formulas import INTS, Arithmetic
 
 Term = Any
 """An int or a z3 integer term."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.layouts import formulas
+from dsa_contracts.dsa import formulas
 from dsa_cp.tools.prove import obligations
 from dsa_cp.tools.prove.cut import Cut, Rules
 from dsa_cp.tools.prove.goals import Obligation

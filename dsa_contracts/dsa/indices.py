@@ -12,8 +12,7 @@ from torch import Tensor
 
 from dsa_contracts.core.tensors import describe_tensor
 from dsa_contracts.dsa.codes import BatchError
-from dsa_contracts.dsa.layout import SegmentTable
-from dsa_cp.layouts.formulas import (
+from dsa_contracts.dsa.formulas import (
     INTS,
     TENSORS,
     causal_len_of,
@@ -23,6 +22,7 @@ from dsa_cp.layouts.formulas import (
     real_tokens,
     row_of,
 )
+from dsa_contracts.dsa.layout import RankRows, SegmentTable
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,10 @@ class RankMajorRows(NamedTuple):
     """Rows of all ranks as they come out of the collective.
 
     Attributes:
-        rank_lens: real rows of each rank.
-        nnz_padded: rows of every rank in the collective.
         rows: `cp_size * nnz_padded` entries, the row at each place, -1 where it is padding.
         restore_index: where the written copy of each row stands.
     """
 
-    rank_lens: tuple[int, ...]
-    nnz_padded: int
     rows: Tensor
     restore_index: Tensor
 
@@ -81,13 +77,39 @@ def row_facts(lens: BatchLens) -> RowFacts:
     return RowFacts(request, position, causal_len_of(position))
 
 
-def rank_major_rows(tables: Sequence[SegmentTable], lens: BatchLens, row_alignment: int, layout_name: str) -> RankMajorRows:
+def padded_rows(fullest: int, row_alignment: int) -> int:
+    """Return `nnz_padded`, from the rows of the fullest rank, engine padding included."""
+    return padded_size(fullest, row_alignment, INTS)
+
+
+def counted_rows(tables: Sequence[SegmentTable], lens: BatchLens, layout_name: str) -> RankRows:
+    """Return how many rows each rank holds, from its segments; no step here is a token's.
+
+    Raises:
+        BatchError: DSA303, the segments do not hold every row once where written, or hold tokens that do not exist.
+    """
+    shards = _shards(tables, lens, layout_name)
+    real = real_tokens(shards.start, shards.stop, lens.extend[shards.request], TENSORS)
+    first = row_of(lens.first_row[shards.request], shards.start)
+    holds = shards.written & (real > 0)
+    order = first[holds].argsort()
+    starts, stops = first[holds][order], (first + real)[holds][order]
+    nnz = int(lens.extend.sum())
+    if not torch.equal(torch.cat((starts, starts.new_tensor([nnz]))), torch.cat((stops.new_tensor([0]), stops))):
+        rank_major_rows(tables, lens, int((shards.stop - shards.start).sum()), layout_name)  # says which row
+    zeros = torch.zeros(len(tables), dtype=torch.int64)
+    counts = (real, shards.stop - shards.start)
+    real_rows, all_rows = (tuple(zeros.index_add(0, shards.rank, count).tolist()) for count in counts)
+    return RankRows(real_rows, all_rows)
+
+
+def rank_major_rows(tables: Sequence[SegmentTable], lens: BatchLens, nnz_padded: int, layout_name: str) -> RankMajorRows:
     """Return what stands where after the collective.
 
     Args:
         tables: one a rank.
         lens: lengths of the batch.
-        row_alignment: `nnz_padded` is a multiple of it.
+        nnz_padded: rows of every rank in the collective.
         layout_name: for messages.
 
     Raises:
@@ -102,7 +124,10 @@ def rank_major_rows(tables: Sequence[SegmentTable], lens: BatchLens, row_alignme
     row = torch.where(is_real, row_of(lens.first_row[request], token), -1)
 
     rank_rows = torch.bincount(rank, minlength=len(tables))
-    nnz_padded = padded_size(int(rank_rows.max()), row_alignment, INTS)
+    fullest = int(rank_rows.max())
+    if fullest > nnz_padded:
+        message = f"{layout_name} gives rank {int(rank_rows.argmax())} {fullest} rows, the collective has {nnz_padded} a rank"
+        raise BatchError(message, code="DSA303")
     place = torch.arange(len(segment)) - (rank_rows.cumsum(0) - rank_rows)[rank]
     index = gathered_index(rank, nnz_padded, place)
     rows = torch.full((len(tables) * nnz_padded,), -1)
@@ -110,7 +135,7 @@ def rank_major_rows(tables: Sequence[SegmentTable], lens: BatchLens, row_alignme
 
     written = is_real & shards.written[segment]
     restore_index = _restore_index(row[written], index[written], lens, layout_name)
-    return RankMajorRows(_rank_lens(shards, lens, len(tables)), nnz_padded, rows, restore_index)
+    return RankMajorRows(rows, restore_index)
 
 
 def _shards(tables: Sequence[SegmentTable], lens: BatchLens, layout_name: str) -> Shards:
@@ -148,12 +173,6 @@ def _check_table(table: SegmentTable, rank: int, layout_name: str) -> None:
                 ("got", f"{describe_tensor(segments)} and {describe_tensor(written)}"),
             ],
         )
-
-
-def _rank_lens(shards: Shards, lens: BatchLens, cp_size: int) -> tuple[int, ...]:
-    """Return the real rows of each rank."""
-    real = real_tokens(shards.start, shards.stop, lens.extend[shards.request], TENSORS)
-    return tuple(torch.zeros(cp_size, dtype=torch.int64).index_add(0, shards.rank, real).tolist())
 
 
 def _restore_index(row: Tensor, index: Tensor, lens: BatchLens, layout_name: str) -> Tensor:

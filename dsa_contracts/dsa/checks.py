@@ -9,8 +9,8 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.tensors import describe_tensor
 from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
 from dsa_contracts.dsa.codes import BatchError
+from dsa_contracts.dsa.formulas import INTS, ceil_div
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts.formulas import INTS, ceil_div
 
 MAX_CAUSAL_LEN = torch.iinfo(torch.int32).max
 
@@ -62,12 +62,12 @@ def checked_batch_lens(
     Raises:
         BatchError: DSA301, lengths are no ints, do not fit together, or give causal lens above int32.
     """
-    extend = checked_lens("extend_lens", extend_lens, least=1)
+    extend = checked_lens("extend_lens", extend_lens, least=0)
     prefix = (0,) * len(extend) if prefix_lens is None else checked_lens("prefix_lens", prefix_lens, least=0)
-    padded = extend if padded_lens is None else checked_lens("padded_lens", padded_lens, least=1)
+    padded = extend if padded_lens is None else checked_lens("padded_lens", padded_lens, least=0)
     check_lens(extend, prefix, padded)
     if seq_lens is not None:
-        _check_sums(checked_lens("seq_lens", seq_lens, least=1), prefix, extend)
+        _check_sums(checked_lens("seq_lens", seq_lens, least=0), prefix, extend)
     for request, (cached, new) in enumerate(zip(prefix, padded, strict=True)):
         if cached + new > MAX_CAUSAL_LEN:
             raise BatchError(
@@ -105,12 +105,14 @@ def check_options(layout: object, row_alignment: object, page_size: object, plan
         raise ArgumentError(f"plan is {plan!r}; it must be a plan's name")
 
 
-def check_slots(out_cache_loc: Tensor | None, nnz: int) -> None:
-    """Raise BatchError DSA301 unless `out_cache_loc` is None or int64 [nnz]."""
+def check_slots(out_cache_loc: Tensor | None, nnz: int, *others: int) -> None:
+    """Raise BatchError DSA301 unless `out_cache_loc` is None or int64 with one entry a row: `nnz`, or one of `others`."""
     if out_cache_loc is None:
         return
     _check_kind("out_cache_loc", out_cache_loc, torch.int64, 1)
-    if len(out_cache_loc) != nnz:
+    if others and len(out_cache_loc) not in (nnz, *others):
+        raise BatchError(f"out_cache_loc has {len(out_cache_loc)} slots, not {' or '.join(map(str, sorted({nnz, *others})))}")
+    if not others and len(out_cache_loc) != nnz:
         raise BatchError(
             f"out_cache_loc has {len(out_cache_loc)} slots, the batch has {nnz} rows",
             facts=[("because", "it holds one slot for each new token, none for engine padding")],
