@@ -33,7 +33,7 @@ class Kind:
         rows: concrete rows mark.
         state: concrete state mark.
         variant: what of the scope the rows depend on, see `Scope.variant_of`; empty where they depend on nothing.
-        producer: stage and output, as in `project.hidden`; the scope and its tensor, as in `scope.numbers`; or free text.
+        producer: stage and output, as in `project.hidden`; the scope and its tensor, as in `batch.numbers`; or free text.
         is_declared: whether a caller vouches for the tensor, so that the producer is free text. One that a stage returned or
             a scope holds has a producer that the `sources` of contracts are compared with.
     """

@@ -69,8 +69,8 @@ class StageContract:
         advice: what to do about a code, where this stage knows better than the code's own text.
         flow: which argument's rows end up in which result: a return value, or an argument that is written in place.
         sources: where an argument may come from that no stage's rows flow into, as `scope.numbers` or
-            `number.numbers`; which of them fits, the annotations say. What another stage returned, or another tensor of the
-            scope, is refused; what a caller declared is not.
+            `number.numbers`; which of them fits, the annotations say. What another stage returned, or another tensor of
+            the scope, is refused; what a caller declared is not.
     """
 
     name: str

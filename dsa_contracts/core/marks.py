@@ -27,8 +27,8 @@ class Dim:
 
     Attributes:
         varies: whether the dim may differ between the calls of one scope, as the width of two kinds of rows does.
-        written: the written name; a class may state its own, an identifier that no other dim has.
         optional: whether a scope may be without the dim; a type variable then stands for its other dims alone.
+        written: the written name; a class may state its own, an identifier that no other dim has.
     """
 
     varies: ClassVar[bool] = False

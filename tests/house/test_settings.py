@@ -5,6 +5,7 @@ import configparser
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def python_files() -> list[Path]:
     return [path for top in ("dsa_contracts", "src", "tests") for path in (ROOT / top).rglob("*.py")]
 
 
-def imported_anywhere() -> set[str]:
+@cache
+def imported_anywhere() -> frozenset[str]:
     """First parts of all modules that are imported, and of those that `import_module` is given as a text."""
     found = set()
     for path in python_files():
@@ -32,7 +34,7 @@ def imported_anywhere() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.partition(".")[0])
         found |= set(re.findall(r"import_module\(f?\"(\w+)", text))
-    return found
+    return frozenset(found)
 
 
 def test_every_library_that_can_be_installed_is_imported() -> None:

@@ -151,7 +151,7 @@ def _share(
     seq_lens = [prefix + extend for prefix, extend in zip(prefix_lens, extend_lens, strict=True)]
     check_pages(pool.page_table, seq_lens, pool.page_size)
     target = device_of(device, pool.out_cache_loc, pool.page_table)
-    flags = decode_flags(decodes, len(extend_lens))
+    flags = decode_flags(decodes, len(lens[0]))
     source = IndexSource(layout, cp_size, lens, target, lambda fullest: padded_rows(fullest, row_alignment), flags)
     slots = None
     if pool.out_cache_loc is not None:
