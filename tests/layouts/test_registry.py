@@ -19,7 +19,7 @@ from dsa_cp.layouts import (
     layout_examples,
     layout_names,
     register_layout,
-    registry,
+    written_names,
 )
 from dsa_cp.planner.options import PlanOptions
 
@@ -27,7 +27,7 @@ from dsa_cp.planner.options import PlanOptions
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(written_names, "_entries", dict(written_names._entries))
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -49,7 +49,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     info = tmp_path / "somebodys-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\nturned = somebodys_layouts:Turned\n")
+    (info / "entry_points.txt").write_text(f"[{written_names.ENTRY_POINTS}]\nturned = somebodys_layouts:Turned\n")
     (tmp_path / "somebodys_layouts.py").write_text(SOMEBODYS)
     monkeypatch.syspath_prepend(tmp_path)
     extensions.load.cache_clear()

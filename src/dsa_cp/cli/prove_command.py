@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from dsa_cp.tools.prove.proof_results import Result
     from dsa_cp.tools.prove.wrong import Variant
 
-HELP = """Prove, for all lengths and not on samples, that rows come back from the gather once, that positions, lengths and
-slots are right, and that the stages of each placement fit; or print the smallest lengths under which it is false."""
+HELP = """Compare the code of each layout with its formulas on sampled batches; then prove, for all lengths and not on
+samples, that rows come back from the gather once, that positions, lengths and slots are right, and that the stages of each
+placement fit; or print the smallest lengths under which it is false."""
 EXAMPLE = "Example: dsa-cp prove --cp-size 4 --layout zigzag; dsa-cp prove --variant pad_ceil_nnz"
 
 CP_SIZES = [2, 3, 4, 8, 16]

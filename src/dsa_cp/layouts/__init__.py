@@ -8,10 +8,10 @@ with `register_layout`, or an entry point in the group `dsa_contracts.layouts`.
 
 from dsa_cp.layouts.build import build_batch, build_batches
 from dsa_cp.layouts.interleave import Interleave
-from dsa_cp.layouts.registry import layout_by_name, layout_choices, layout_examples, layout_names, register_layout
 from dsa_cp.layouts.symbolic import ChunkedLayout, ChunkSizes, DealtLayout, Decodes, symbolic_half
 from dsa_cp.layouts.vllm_replicated import VllmReplicated
 from dsa_cp.layouts.vllm_zigzag import VllmZigzag
+from dsa_cp.layouts.written_names import layout_by_name, layout_choices, layout_examples, layout_names, register_layout
 from dsa_cp.layouts.zigzag import Zigzag
 
 __all__ = [

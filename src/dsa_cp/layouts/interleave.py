@@ -28,16 +28,11 @@ the border, and is two segments of one rank.
     rank 1            2  3 | 6  7
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa import formulas
-from dsa_contracts.dsa.formulas import TENSORS, Arithmetic, T
-from dsa_contracts.dsa.layout import RankRows
-from dsa_cp.layouts.segment_tables import lens_tensor
+from dsa_contracts.dsa.formulas import Arithmetic, T
 from dsa_cp.layouts.symbolic import DealtLayout
 
 
@@ -91,12 +86,3 @@ class Interleave(DealtLayout):
     def token_at(self, place: T, total: T | int, cp_size: int, rank: T | int, ops: Arithmetic[T]) -> T:
         """Return the token of the flattened batch at a local place of the rank."""
         return formulas.interleave_token(place, self.block, cp_size, rank, ops)
-
-    def count_rows(self, extend_lens: Sequence[int], padded_lens: Sequence[int], cp_size: int) -> RankRows:
-        """Return how many of each request's tokens are dealt to each rank; arguments and errors of `segment_tables`."""
-        lens, ranks = lens_tensor(padded_lens, cp_size), torch.arange(cp_size).unsqueeze(1)
-        firsts = lens.cumsum(0) - lens
-        stops = firsts + torch.tensor(extend_lens)
-        dealt = (formulas.interleave_count(at, self.block, cp_size, ranks, TENSORS) for at in (firsts, stops, lens.sum()))
-        before, until, whole = dealt
-        return RankRows(tuple((until - before).sum(1).tolist()), tuple(whole.flatten().tolist()))

@@ -21,7 +21,7 @@ from torch import Tensor
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa import formulas
 from dsa_contracts.dsa.formulas import TENSORS, Arithmetic, T
-from dsa_contracts.dsa.layout import Layout, SegmentTable
+from dsa_contracts.dsa.layout import Layout, RankRows, SegmentTable
 from dsa_cp.layouts.segment_tables import decode_flags, lens_tensor, segment_table
 
 
@@ -188,6 +188,14 @@ class DealtLayout(Layout):
         lens = lens_tensor(padded_lens, cp_size)
         stops = lens.cumsum(0)
         return tuple(self._rank_table(stops - lens, stops[-1], cp_size, rank) for rank in range(cp_size))
+
+    def count_rows(self, extend_lens: Sequence[int], padded_lens: Sequence[int], cp_size: int) -> RankRows:
+        """Return how many of each request's tokens are dealt to each rank; arguments and errors of `segment_tables`."""
+        lens, ranks = lens_tensor(padded_lens, cp_size), torch.arange(cp_size).unsqueeze(1)
+        firsts, total = lens.cumsum(0) - lens, lens.sum()
+        stops = firsts + torch.tensor(extend_lens)
+        before, until, whole = (self.count(at, total, cp_size, ranks, TENSORS) for at in (firsts, stops, total))
+        return RankRows(tuple((until - before).sum(1).tolist()), tuple(whole.flatten().tolist()))
 
     def _rank_table(self, firsts: Tensor, total: Tensor, cp_size: int, rank: int) -> SegmentTable:
         """Return one rank's segments, from the first token of each request and the tokens of the batch."""

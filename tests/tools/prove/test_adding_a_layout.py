@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsa_cp.cli import main
-from dsa_cp.layouts import build_batches, layout_by_name, registry
+from dsa_cp.layouts import build_batches, layout_by_name, written_names
 
 FILE = '''\
 """`Striped`: two equal stripes of each request a rank."""
@@ -45,7 +45,7 @@ register_layout("striped", Striped)
 @pytest.fixture
 def _striped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file, imported as somebody's module; what it registers is forgotten after the test."""
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(written_names, "_entries", dict(written_names._entries))
     path = tmp_path / "striped.py"
     path.write_text(FILE)
     spec = importlib.util.spec_from_file_location("somebodys.striped", path)
@@ -70,7 +70,7 @@ def test_one_file_and_one_line_add_a_layout(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("_striped")
 def test_proofs_without_a_layout_named_take_the_added_one_too() -> None:
-    assert registry.layout_examples()[-1] == "striped"
+    assert written_names.layout_examples()[-1] == "striped"
 
 
 @pytest.mark.usefixtures("_striped")

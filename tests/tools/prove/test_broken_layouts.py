@@ -8,7 +8,7 @@ import pytest
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.layout import Layout, SegmentTable
 from dsa_cp.cli import main
-from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, register_layout, registry
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, register_layout, written_names
 from dsa_cp.tools.prove.obligations import ROWS_HAVE_ONE_WRITER
 from dsa_cp.tools.prove.proof_results import Outcome, Result
 from dsa_cp.tools.prove.prover import ProofQuestion, answer, prove
@@ -124,7 +124,7 @@ def results_of(layout: Layout) -> list[Result]:
 @pytest.fixture
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(written_names, "_entries", dict(written_names._entries))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.layout.name)

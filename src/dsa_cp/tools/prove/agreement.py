@@ -106,11 +106,11 @@ def difference(layout: Layout, cp_size: int, sample: Sample) -> Difference | Non
             out_cache_loc=torch.arange(sum(sample.extend)),
             decodes=sample.decodes,
         )
+        return next(_index_differences(cut, batches), None)
     except ContractError as error:
         # Formulas that lose, double or invent rows are refuted by the proofs; what else is refused is the code's own fault.
         refused = Difference("the layout", "its index tensors", _raised(error), "those of its formulas")
         return refused if _is_whole(cut) else None
-    return next(_index_differences(cut, batches), None)
 
 
 def _raised(error: Exception) -> str:
