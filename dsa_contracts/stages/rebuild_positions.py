@@ -19,7 +19,7 @@ from dsa_contracts.dsa.typevars import L, N
         ("DSA119", "pass batch.local_rows, or batch.padded_rows where the engine keeps padding rows"),
     ),
     flow=(("positions", "positions"),),
-    sources=(("positions", ("batch.positions",)), ("rows", ("batch.local_rows", "batch.padded_rows"))),
+    sources=(("positions", ("batch.positions",)), ("rows", ("batch.local_rows", "batch.padded_rows", "batch.shard_rows"))),
 )
 def rebuild_positions(
     positions: TokenPositions[Global[Sequence], Nnz],

@@ -34,7 +34,7 @@ from dsa_contracts.dsa.typevars import ND, RD, F, G, L, O
         ("DSA116", "take slots from the batch; -1 stands for padding and is never an index"),
     ),
     flow=(("kv", "pool"),),
-    sources=(("loc", ("batch.out_cache_loc", "batch.rank_major_loc")),),
+    sources=(("loc", ("batch.out_cache_loc", "batch.rank_major_loc", "batch.engine_loc")),),
 )
 def write_kv(
     pool: KvCache[F],
