@@ -8,7 +8,7 @@ Bindings = tuple[tuple[str, int, str], ...]
 """Dims: name, value, and who binds them."""
 
 
-class Bound(NamedTuple):
+class BoundSize(NamedTuple):
     """A bound dim: its value and who bound it, as in `project.hidden`."""
 
     value: int
@@ -26,7 +26,7 @@ class BoundDims:
         declared: what was declared of tensors in this scope, see `declarations`.
     """
 
-    dims: dict[str, Bound] = field(default_factory=dict)
+    dims: dict[str, BoundSize] = field(default_factory=dict)
     applied: set[object] = field(default_factory=set)
     latest: dict[object, tuple[Any, ...]] = field(default_factory=dict)
     declared: dict[tuple[int, int, str], tuple[Any, ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class BoundDims:
 
     def bind(self, name: str, value: int, by: str) -> None:
         """Bind a dim; one that is bound keeps its value and its binder."""
-        self.dims.setdefault(name, Bound(value, by))
+        self.dims.setdefault(name, BoundSize(value, by))
 
     def bind_all(self, bindings: Bindings) -> None:
         """Bind dims; those that are bound stay as they are."""

@@ -1,7 +1,7 @@
 """What a collective stage needs from a group of ranks: bytes moved, and a way to fail together."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -63,6 +63,30 @@ class Comm(Group, Protocol):
         """
 
 
+@runtime_checkable
+class Exchange(Comm, Protocol):
+    """A group that also moves rows from each rank to each, so many as the two of them say."""
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Send each rank its rows and take those that each rank sends here.
+
+        Args:
+            rows: uint8 [n, width], contiguous: those for rank 0, then those for rank 1, and so on; the same width on
+                every rank.
+            send: how many of them each rank gets, in rank order; `n` in all.
+            take: how many rows each rank sends here, in rank order.
+
+        Returns:
+            uint8 [sum(take), width], new memory, sender after sender.
+
+        Sync: collective; every rank must call it, in the same order, also one that sends and takes nothing.
+
+        Raises:
+            RankError: DSA501 where rows or counts of the ranks do not fit together, DSA502 where a rank failed, ended, or
+                has counts that are none of its rows, DSA503 where one did not come in time.
+        """
+
+
 class PassiveComm:
     """A group for calls that are only watched: it moves nothing, waits for nobody, and notes what ranks should agree on.
 
@@ -85,6 +109,10 @@ class PassiveComm:
     def all_gather(self, rows: Tensor) -> Tensor:
         """Raise NotShownError: what other ranks hold is not looked at."""
         raise NotShownError("a watched call adds no collective; what other ranks hold is not shown")
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Raise NotShownError: what other ranks send is not looked at."""
+        raise NotShownError("a watched call adds no collective; what other ranks send is not shown")
 
     def agree(self, fingerprint: str) -> None:
         """Note what the ranks of the collective should agree on."""

@@ -39,6 +39,12 @@ class ParamRecord:
     is_optional: bool
 
     @property
+    def needed_hint(self) -> object:
+        """The annotation of a value that is there: `Box[B]` of `Box[B] | None`."""
+        options = [option for option in get_args(self.hint) if option is not NoneType]
+        return options[0] if self.is_optional and len(options) == 1 else self.hint
+
+    @property
     def kind(self) -> object:
         """The class of the annotation, without its type parameters."""
         return get_origin(self.hint) or self.hint

@@ -92,6 +92,17 @@ def add_codes(codes: Mapping[str, str], tries: Mapping[str, str]) -> None:
     TRIES.update(tries)
 
 
+def know_code(code: str) -> None:
+    """Raise ContractDefinitionError DSA001 unless a code is known, here or in a vocabulary that is installed."""
+    if code in CODES:
+        return
+    from dsa_contracts.core.extensions import load_vocabularies
+
+    load_vocabularies()
+    if code not in CODES:
+        raise ContractDefinitionError(f"{code!r} is no known code", facts=[("try", "add_codes in its vocabulary")])
+
+
 class ContractError(Exception):
     """A violated promise: `code` is stable, `headline` is one line, `facts` are labelled lines under it."""
 
@@ -100,8 +111,7 @@ class ContractError(Exception):
     def __init__(self, headline: str, *, code: str | None = None, facts: Sequence[tuple[str, str]] = ()) -> None:
         """Store the parts of the message; a fact with an empty text is left out."""
         self.code = code or self.default_code
-        if self.code not in CODES:
-            raise KeyError(f"{self.code} is not in CODES; add_codes adds it")
+        know_code(self.code)
         self.headline = headline
         self.facts = tuple((label, text) for label, text in facts if text)
         super().__init__(self.render())

@@ -49,7 +49,7 @@ class Parts:
         self.tensors = tensors
 
     def states(self, state: object) -> tuple[object, ...]:
-        """Return the state of each part of rows whose packed state this is; here the same for all."""
+        """Return the state of each part of rows whose packed state this is, or may be by a pattern; here one for all."""
         return (state,) * len(self.tensors)
 
     @property
@@ -72,7 +72,8 @@ class Parts:
 
     def kinds(self, kind: Kind) -> tuple[Kind, ...]:
         """Return the kind of each part of rows of this kind."""
-        return tuple(replace(kind, state=state) for state in self.states(kind.state))
+        states = (None,) * len(self.tensors) if kind.state is None else self.states(kind.state)
+        return tuple(replace(kind, state=state) for state in states)
 
     def set_brands(self, kind: Kind, scope: Scope) -> None:
         """Brand every part as what rows of this kind are in it."""

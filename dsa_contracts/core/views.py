@@ -67,17 +67,25 @@ class Place(NamedTuple):
         return (self.rows, self.pitch) == (other.rows, other.pitch) and (self.rows < 2 or apart < self.pitch)
 
 
+Facts = tuple[Any, tuple[int, ...], int]
+"""Shape, strides and size of an element: what, with an offset, a place is computed from when somebody asks."""
+
+
+def facts_of(tensor: Tensor) -> Facts:
+    """Return what of a tensor's place is the same for all tensors that look alike."""
+    return tensor.shape, tensor.stride(), tensor.element_size()
+
+
 def place_of_rows(tensor: Tensor) -> Place | None:
     """Return where the rows of a tensor lie; None where it has no rows, or a layout that is not strided."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
-    return _place_of((tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.element_size()))
+    return _place_of(facts_of(tensor), int(tensor.storage_offset()))
 
 
 @lru_cache(maxsize=8192)
-def _place_of(facts: "Facts") -> Place | None:
-    """Return the place of rows from shape, strides, offset and size of an element."""
-    sizes, strides, offset, item = facts
+def _place_of(facts: Facts, offset: int) -> Place | None:
+    sizes, strides, item = facts
     if not sizes:
         return None
     first = 0
@@ -89,56 +97,51 @@ def _place_of(facts: "Facts") -> Place | None:
     return Place(sizes[first], strides[first] * item if sizes[first] > 1 else 0, offset * item, width)
 
 
-Facts = tuple[Any, tuple[int, ...], int, int]
-"""Shape, strides, offset and size of an element: what a place is computed from when somebody asks."""
+Notes = list[tuple[Facts, int, BrandFields]]
+"""What a storage keeps: facts, offset and brand of each branded tensor on it, in the order in which they were noted."""
 
 
-class _Notes:
-    """The brands of tensors on one storage. Ranks in threads may share one: what is appended is never taken away by another.
+def note(tensor: Tensor, facts: Facts, fields: BrandFields) -> None:
+    """Note a brand at the storage of a tensor. Notes are only appended: ranks in threads may share a storage."""
+    storage: Any = tensor.untyped_storage()
+    try:
+        written: Notes = storage._contract_brands
+    except AttributeError:
+        storage._contract_brands = [(facts, tensor.storage_offset(), fields)]
+        return
+    if len(written) >= NOTES_LIMIT:
+        written = storage._contract_brands = []
+    written.append((facts, int(tensor.storage_offset()), fields))
 
-    Attributes:
-        written: facts and brands in the order in which they were noted, of which only the last few may be new.
-        places: how many of them have been read, and the places that they leave.
-    """
 
-    __slots__ = ("places", "written")
-
-    def __init__(self) -> None:
-        self.written: list[tuple[Facts, BrandFields]] = []
-        self.places: tuple[int, dict[Place, BrandFields]] = (0, {})
-
-    def read(self) -> dict[Place, BrandFields]:
-        """Return the branded places. One that shares bytes with a later one and cuts them into other rows is forgotten."""
-        done, places = self.places
-        if done == len(self.written):
-            return places
-        places = dict(places)
-        written = self.written[done:]
-        for facts, fields in written:
-            place = _place_of(facts)
-            if place is None:
-                continue
-            others = [other for other in places if other == place or (place.meets(other) and not place.goes_with(other))]
-            for other in others:
-                del places[other]
-            places[place] = fields
-        self.places = (done + len(written), places)
+def _read(storage: Any) -> dict[Place, BrandFields]:
+    """Return the branded places of a storage. One that shares bytes with a later one, in other rows, is forgotten."""
+    written: Notes | None = getattr(storage, "_contract_brands", None)
+    if written is None:
+        return {}
+    source, done, places = getattr(storage, "_contract_places", (written, 0, {}))
+    if source is not written:
+        done, places = 0, {}
+    if done == len(written):
         return places
+    new, places = written[done:], dict(places)
+    for facts, offset, fields in new:
+        place = _place_of(facts, offset)
+        if place is None:
+            continue
+        others = [other for other in places if other == place or (place.meets(other) and not place.goes_with(other))]
+        for other in others:
+            del places[other]
+        places[place] = fields
+    storage._contract_places = (written, done + len(new), places)
+    return places
 
 
 def remember(tensor: Tensor) -> None:
-    """Note a tensor's brand at its storage; what place it is of is computed when a view asks."""
+    """Note a tensor's brand at its storage, for views that torch does not link to it."""
     fields = getattr(tensor, ATTRIBUTE, None)
-    if fields is None or tensor.layout is not torch.strided:
-        return
-    storage: Any = tensor.untyped_storage()
-    try:
-        notes: _Notes = storage._contract_brands
-        if len(notes.written) >= NOTES_LIMIT:
-            notes = storage._contract_brands = _Notes()
-    except AttributeError:
-        notes = storage._contract_brands = _Notes()
-    notes.written.append(((tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.element_size()), fields))
+    if fields is not None and tensor.layout is torch.strided:
+        note(tensor, facts_of(tensor), fields)
 
 
 def set_brand(tensor: Tensor, brand: Brand | None) -> None:
@@ -162,8 +165,8 @@ def needs_storage(tensor: Tensor) -> bool:
 def adopt(tensor: Tensor, scope: Scope) -> bool:
     """Give a tensor without a brand that of the memory that it shows, if that is of this scope and layer.
 
-    What was left in memory by another scope or for another layer says nothing of what stands there now: buffers are used
-    again. Returns whether the tensor has a brand now.
+    What a scope left in memory says nothing in another scope or layer: buffers are used again. What outlives scopes, as a
+    cache of one layer, stays what it is. Returns whether the tensor has a brand now.
     """
     if hasattr(tensor, ATTRIBUTE):
         return getattr(tensor, ATTRIBUTE) is not None
@@ -172,15 +175,18 @@ def adopt(tensor: Tensor, scope: Scope) -> bool:
     if place is None or found is None:
         return False
     shown, (kind, key, token, layer) = found
-    if token is not None and token is not scope.token:
-        return False
-    if layer is not None and scope.layer is not None and layer != scope.layer:
+    if token is not None and (token is not scope.token or not _is_of(layer, scope.layer)):
         return False
     if shown.width != place.width and shown.holds(place):
         kind = _part_of(kind)
         key = kind.key
     setattr(tensor, ATTRIBUTE, (kind, key, token, layer))
     return True
+
+
+def _is_of(layer: int | None, now: int | None) -> bool:
+    """Whether what was made for a layer, or for any, goes with the layer that calls now work for, or with none."""
+    return layer is None or now is None or layer == now
 
 
 def _find(tensor: Tensor, place: Place) -> tuple[Place, BrandFields] | None:
@@ -204,10 +210,9 @@ def _shows(place: Place, branded: Place, kind: Kind) -> bool:
 def _places_at(tensor: Tensor) -> dict[Place, BrandFields]:
     """Return the branded places of a tensor's storage."""
     try:
-        notes = getattr(tensor.untyped_storage(), "_contract_brands", None)
+        return _read(tensor.untyped_storage())
     except (RuntimeError, NotImplementedError):
         return {}  # a tensor without a storage, as some subclasses are
-    return {} if notes is None else notes.read()
 
 
 _PARTS: dict[Kind, Kind] = {}

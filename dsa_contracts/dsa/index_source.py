@@ -32,7 +32,13 @@ class IndexSource:
     """
 
     def __init__(
-        self, layout: Layout, cp_size: int, lens: Lens, device: torch.device, nnz_padded: Callable[[int], int]
+        self,
+        layout: Layout,
+        cp_size: int,
+        lens: Lens,
+        device: torch.device,
+        nnz_padded: Callable[[int], int],
+        decodes: Sequence[bool] = (),
     ) -> None:
         """Count the rows of all ranks.
 
@@ -42,11 +48,13 @@ class IndexSource:
             lens: extend, prefix and padded lengths.
             device: where the tensors go.
             nnz_padded: rows of every rank in the collective, from those of the fullest, engine padding included.
+            decodes: whether each request is a decode; empty where none is.
 
         Raises:
             BatchError: DSA303, the layout's segments do not hold the rows of the batch.
         """
         self.layout, self.cp_size, self.lens, self.device = layout, cp_size, lens, device
+        self.decodes = tuple(decodes)
         self._host: dict[tuple[str, int], Tensor] = {}
         self._there: dict[tuple[str, int], Tensor] = {}
         self._tables: tuple[SegmentTable, ...] | None = None
@@ -58,7 +66,9 @@ class IndexSource:
 
     def __getstate__(self) -> dict[str, object]:
         """What a copy takes along: no lock, and nothing that can be made anew."""
-        kept = {name: getattr(self, name) for name in ("layout", "cp_size", "lens", "device", "rows", "nnz_padded")}
+        kept = {
+            name: getattr(self, name) for name in ("layout", "cp_size", "lens", "decodes", "device", "rows", "nnz_padded")
+        }
         return {**kept, "_host": {}, "_there": {}, "_tables": None, "_gathered": None, "_facts": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -82,7 +92,7 @@ class IndexSource:
     def _counted(self) -> RankRows:
         """Return the rows of each rank, by the layout's formula, else from its segments."""
         extend_lens, _, padded_lens = self.lens
-        rows = self.layout.count_rows(extend_lens, padded_lens, self.cp_size)
+        rows = None if any(self.decodes) else self.layout.count_rows(extend_lens, padded_lens, self.cp_size)
         return counted_rows(self.tables, self._lens, self.layout.name) if rows is None else rows
 
     @property
@@ -90,7 +100,7 @@ class IndexSource:
         """The segments of each rank; raises BatchError DSA303 where there is not one table a rank."""
         with self._lock:
             if self._tables is None:
-                tables = tuple(self.layout.segment_tables(self.lens[2], self.cp_size))
+                tables = tuple(self.layout.segment_tables_with_decodes(self.lens[2], self.cp_size, self.decodes))
                 if len(tables) != self.cp_size:
                     message = f"{self.layout.name} gives {len(tables)} segment tables for cp_size {self.cp_size}"
                     raise BatchError(message, code="DSA303")

@@ -64,10 +64,24 @@ class Layout(ABC):
             One table a rank. Together they hold every token of every request, once where `written` is true.
         """
 
+    def segment_tables_with_decodes(
+        self, padded_lens: Sequence[int], cp_size: int, decodes: Sequence[bool]
+    ) -> tuple[SegmentTable, ...]:
+        """Return each rank's segments of a batch in which some requests are decodes.
+
+        A layout that does not tell decodes apart, as here, cuts them as it cuts any request.
+
+        Args:
+            padded_lens: tokens of each request as the engine holds them, engine padding included.
+            cp_size: ranks.
+            decodes: whether each request is a decode; empty where none is.
+        """
+        return self.segment_tables(padded_lens, cp_size)
+
     def count_rows(self, extend_lens: Sequence[int], padded_lens: Sequence[int], cp_size: int) -> RankRows | None:
         """Return how many rows each rank holds where a formula says so; None: its segments are made, and counted.
 
         A layout with a segment for every few tokens gives this, so that a batch of which only counts are read costs no step
-        a token. The counts are compared with the segments when these are made.
+        a token. The counts are compared with the segments when these are made. Only asked where no request is a decode.
         """
         return None

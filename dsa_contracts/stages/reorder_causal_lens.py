@@ -18,7 +18,10 @@ from dsa_contracts.dsa.typevars import L, N
         ("DSA117", "a length is position + 1 of the same row, in q's order; never subtract or divide in local space"),
     ),
     flow=(("causal_lens", "local_causal_lens"),),
-    sources=(("causal_lens", ("batch.causal_lens",)), ("rows", ("batch.local_rows", "batch.padded_rows", "batch.shard_rows"))),
+    sources=(
+        ("causal_lens", ("batch.causal_lens",)),
+        ("rows", ("batch.local_rows", "batch.padded_rows", "batch.shard_rows")),
+    ),
 )
 def reorder_causal_lens(
     causal_lens: CausalLens[Global[Sequence], Nnz],

@@ -7,7 +7,7 @@ import pytest
 
 from dsa_contracts.dsa.codes import BatchError, PlanError
 from dsa_contracts.dsa.states import Rotated
-from dsa_cp.layer.placements import rank_major_loc
+from dsa_cp.layer.setting import rank_major_loc
 from dsa_cp.layouts import Interleave, build_batches
 from dsa_cp.planner import Plan, PlanOptions, plan_for
 from dsa_cp.planner.backends import CAPABILITIES, Fact

@@ -41,13 +41,13 @@ class Heads(Dim):
     """Heads."""
 
 
-class Width(Dim):
-    """Width."""
+class Girth(Dim):
+    """Girth."""
 
 
 OF: Any = Of
 BOTH: Any = Both
-HIDDEN = ANNOTATION[OF[K], BOTH[K, S], D, Contiguous, N, Width]
+HIDDEN = ANNOTATION[OF[K], BOTH[K, S], D, Contiguous, N, Girth]
 CUT = ANNOTATION[OF[K], Plain, BF16, Contiguous, N, OPEN]
 CLOSED = ANNOTATION[OF[Mine], Plain, BF16, Contiguous, Tokens]
 
@@ -61,17 +61,17 @@ def described(hint: object) -> str:
 @pytest.mark.parametrize(
     ("hint", "text"),
     [
-        (HIDDEN, "D[N width] Contiguous, Of[K], Both[K, S]"),
-        (HIDDEN[Mine, Plain, BF16, Tokens], "bf16[tokens width] Contiguous, Of[Mine], Both[Mine, Plain]"),
-        (HIDDEN[K, Plain, F32, N], "f32[N width] Contiguous, Of[K], Both[K, Plain]"),
+        (HIDDEN, "D[N girth] Contiguous, Of[K], Both[K, S]"),
+        (HIDDEN[Mine, Plain, BF16, Tokens], "bf16[tokens girth] Contiguous, Of[Mine], Both[Mine, Plain]"),
+        (HIDDEN[K, Plain, F32, N], "f32[N girth] Contiguous, Of[K], Both[K, Plain]"),
         (
             HIDDEN[Mine, BOTH[K, S], D, Tokens][Owner, Plain, F32],
-            "f32[tokens width] Contiguous, Of[Mine], Both[Mine, Both[Owner, Plain]]",
+            "f32[tokens girth] Contiguous, Of[Mine], Both[Mine, Both[Owner, Plain]]",
         ),
-        (CUT[Mine, Tokens, Heads, Width], "bf16[tokens heads width] Contiguous, Of[Mine], Plain"),
+        (CUT[Mine, Tokens, Heads, Girth], "bf16[tokens heads girth] Contiguous, Of[Mine], Plain"),
         (CUT[Mine, Tokens], "bf16[tokens] Contiguous, Of[Mine], Plain"),
         (CUT[K, N, OPEN], "bf16[N *Ds] Contiguous, Of[K], Plain"),
-        (CUT[K, N, OPEN][Mine, Tokens, Width], "bf16[tokens width] Contiguous, Of[Mine], Plain"),
+        (CUT[K, N, OPEN][Mine, Tokens, Girth], "bf16[tokens girth] Contiguous, Of[Mine], Plain"),
     ],
 )
 def test_parameters_stand_for_the_variables_in_the_order_of_their_first_appearance(hint: object, text: str) -> None:
@@ -79,10 +79,10 @@ def test_parameters_stand_for_the_variables_in_the_order_of_their_first_appearan
 
 
 def test_an_alias_with_its_parameters_is_the_class_of_the_annotation_written_out() -> None:
-    written = ANNOTATION[OF[Mine], BOTH[Mine, Plain], BF16, Contiguous, Tokens, Width]
+    written = ANNOTATION[OF[Mine], BOTH[Mine, Plain], BF16, Contiguous, Tokens, Girth]
     assert HIDDEN[Mine, Plain, BF16, Tokens] is written
     assert HIDDEN[Mine, Plain, F32, Tokens] is not written
-    assert described(HIDDEN) == "D[N width] Contiguous, Of[K], Both[K, S]"
+    assert described(HIDDEN) == "D[N girth] Contiguous, Of[K], Both[K, S]"
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_an_alias_with_its_parameters_is_the_class_of_the_annotation_written_out
         (
             HIDDEN,
             (Mine, Plain, BF16),
-            "D[N width] Contiguous, Of[K], Both[K, S] takes the parameters [K, S, D, N], got [Mine, Plain, BF16]",
+            "D[N girth] Contiguous, Of[K], Both[K, S] takes the parameters [K, S, D, N], got [Mine, Plain, BF16]",
         ),
         (
             HIDDEN,
             (Mine, Plain, F32, Tokens, N),
-            "D[N width] Contiguous, Of[K], Both[K, S] takes the parameters [K, S, D, N], got [Mine, Plain, F32, Tokens, N]",
+            "D[N girth] Contiguous, Of[K], Both[K, S] takes the parameters [K, S, D, N], got [Mine, Plain, F32, Tokens, N]",
         ),
         (CUT, (Mine,), "bf16[N *Ds] Contiguous, Of[K], Plain takes the parameters [K, N, *Ds], got [Mine]"),
         (CLOSED, (Tokens,), "bf16[tokens] Contiguous, Of[Mine], Plain takes the parameters [], got [Tokens]"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsa_contracts.core.bound_dims import Bound, BoundDims, CheckLog
+from dsa_contracts.core.bound_dims import BoundDims, BoundSize, CheckLog
 from dsa_contracts.core.brands import brand
 from dsa_contracts.core.contract import contract
 from dsa_contracts.core.marks import BF16, Contiguous, Plain, UnitLast
@@ -39,9 +39,9 @@ CREW = "crew (turns, runner 0 of 2)"
 
 def test_the_crew_binds_the_row_counts() -> None:
     assert crew_of().dims.dims == {
-        "total": Bound(7, CREW),
-        "own": Bound(3, CREW),
-        "seats": Bound(4, CREW),
+        "total": BoundSize(7, CREW),
+        "own": BoundSize(3, CREW),
+        "seats": BoundSize(4, CREW),
     }
 
 
@@ -49,7 +49,7 @@ def test_the_first_binder_keeps_a_dim() -> None:
     dims = BoundDims()
     dims.bind("total", 7, "crew")
     dims.bind("total", 7, "turn.x")
-    assert dims.dims == {"total": Bound(7, "crew")}
+    assert dims.dims == {"total": BoundSize(7, "crew")}
     assert (dims.value("total"), dims.value("own")) == (7, None)
     assert dims.agrees((("total", 7, "x"), ("own", 3, "x")))
     assert not dims.agrees((("total", 8, "x"),))
@@ -60,7 +60,7 @@ def test_the_first_binder_keeps_a_dim() -> None:
 def test_a_dim_that_one_stage_binds_holds_for_the_next_and_the_binder_is_named() -> None:
     crew = crew_of()
     checked_turn()(*args_of(crew))
-    assert crew.dims.dims["width"] == Bound(2, "turn.x")
+    assert crew.dims.dims["width"] == BoundSize(2, "turn.x")
     text = refusal(checked_average(), all_rows(rows_of(7, 8), InOrder, Plain, crew), crew)
     assert text == (
         "StageInputError DSA102: average: x has 8 width, width is 2, bound by turn.x\n"
@@ -92,7 +92,7 @@ def test_each_crew_has_its_own_dims_whether_the_call_is_remembered_or_not(rememb
     assert "width is 128, bound by model tiny" in refusal(function, *args_of(other))
     third = crew_of()
     function(*args_of(third))
-    assert third.dims.dims["width"] == Bound(2, "turn.x")
+    assert third.dims.dims["width"] == BoundSize(2, "turn.x")
 
 
 def refused_for_its_last_argument(crew: Crew[Any]) -> None:
@@ -131,9 +131,9 @@ def test_a_result_binds_dims_and_is_bound_by_them_as_an_argument_is(remembered: 
     first, second = crew_of(), crew_of()
     if remembered:
         function(cold(rows_of(), first), first)
-        assert first.dims.dims["width"] == Bound(4, "widen.wide")
+        assert first.dims.dims["width"] == BoundSize(4, "widen.wide")
     second.dims.bind("width", 128, "model tiny")
-    second.dims.dims["depth"] = Bound(2, "test")
+    second.dims.dims["depth"] = BoundSize(2, "test")
     text = refusal(function, cold(rows_of(), second), second)
     assert text.splitlines()[0] == ("StageOutputError DSA202: widen: wide has 4 width, width is 128, bound by model tiny")
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.brands import brand, brand_of, declare
+from dsa_contracts.core.brands import brand, brand_of
 from dsa_contracts.core.contract import contract, contract_of
+from dsa_contracts.core.declarations import declare
 from dsa_contracts.core.errors import ContractError
 from dsa_contracts.core.marks import F32, I32, Contiguous, Dim, Plain, Rows
 from dsa_contracts.core.modes import Mode, unchecked

@@ -95,7 +95,7 @@ def scope_of(**sizes: int) -> Scope:
     return Scope({"beads": 4} | sizes)
 
 
-def refused(watch: Observer, **given: object) -> str:
+def refused(watch: Observer, /, **given: object) -> str:
     with pytest.raises(ContractError) as error:
         watch.before(**given)
     return str(error.value).splitlines()[0]
@@ -327,8 +327,8 @@ WRONG: dict[str, Any] = {
     "on_fault is None; it must be 'raise', 'log' or a function of the error": lambda: observe(dye, NOTHING),
     "adapt names bead; dye has beads, factor, scope, dyed, packed": lambda: observe(dye, adapt={"bead": beads}),
     "beads is not decorated with @contract or @stage": lambda: observe(beads),
-    "dye has not an argument bead; it has beads, factor, scope": lambda: observe(dye).before(bead=1),
-    "dye has not a return value died; it has dyed, packed": lambda: observe(dye).after(
+    "dye has no bead; it has beads, factor, scope, and returns dyed, packed": lambda: observe(dye).before(bead=1),
+    "dye has no died; it has beads, factor, scope, and returns dyed, packed": lambda: observe(dye).after(
         observe(dye).before(scope=scope_of()), died=1
     ),
 }
@@ -353,3 +353,20 @@ def test_a_stage_and_an_observer_of_one_contract_do_not_share_calls() -> None:
         closed(strung(beads(), scope, state=Dyed), scale)
         assert watch.before(beads=strung(beads(), scope, state=Dyed)) is not None
         assert refused(watch, beads=strung(beads(), scope)).endswith("beads is Plain, not Dyed")
+
+
+@contract(returns=("found",))
+def look(cache: Ten[Strung, Plain, F32, UnitLast, Beads], watch: int, name: str) -> Ten[Strung, Plain, F32, UnitLast, Beads]:
+    """Parameters may have any names."""
+    raise NotImplementedError
+
+
+def test_parameters_may_be_called_as_the_observer_calls_its_own() -> None:
+    watch, scope = observe(look), scope_of()
+    with forward(scope):
+        for _ in range(3):
+            watch.after(watch.before(cache=strung(torch.ones(4), scope), watch=1, name="x"), found=torch.ones(4))
+        assert refused(watch, cache=strung(torch.ones(3), scope), watch=1).endswith(
+            "cache has 3 rows, beads is 4, bound by scope"
+        )
+    assert scope.log.calls == {"look": 3}

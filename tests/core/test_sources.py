@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts.core.brands import Kind, brand, declare, make_brand, set_brand
+from dsa_contracts.core.brands import Kind, brand, make_brand
 from dsa_contracts.core.contract import contract, contract_of
+from dsa_contracts.core.declarations import declare
 from dsa_contracts.core.errors import ContractError
 from dsa_contracts.core.marks import I32, Contiguous, Dim, Plain, Rows
 from dsa_contracts.core.modes import Mode
 from dsa_contracts.core.runtime.stage import stage
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import Ten
+from dsa_contracts.core.views import set_brand
 
 
 class Parcels(Dim):

@@ -126,7 +126,10 @@ def test_a_store_may_be_grouped_and_a_layer_of_several_is_another() -> None:
         declare_lasting(cache[layer], Shelf, Plain, "cache", layer)
     grouped = cache[1].squeeze(1)[:8].view(2, 4, 8)
     assert kinds(grouped, Scope(layer=1)) == (Shelf, Plain)
-    assert kinds(cache[1].squeeze(1)[:8].view(2, 4, 8), Scope(layer=0)) is None
+    assert kinds(cache[1].squeeze(1)[:8].view(2, 4, 8), Scope(layer=0)) == (Shelf, Plain)
+    found = brand_of(grouped)
+    assert found is not None
+    assert found.layer == 1
     assert kinds(cache[1].squeeze(1)[4:8].view(1, 4, 8), Scope(layer=1)) is None
     assert kinds(cache[:], scope) is None
 

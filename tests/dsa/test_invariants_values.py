@@ -35,7 +35,8 @@ SCALED = torch.cat([torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [3.0]])], dim
 POOL = torch.zeros(3, 4, 8)
 
 
-SCALES: Any = RowFormat("zeros", Bf16Row, (RowPart("zeros", F32, 4, 0), RowPart("scales", F32, 1, 16)), is_quantized=True)
+ZEROS = (RowPart("zeros", F32, 4, 0), RowPart("scales", F32, 1, 16))
+SCALES: Any = RowFormat("zeros", Bf16Row, ZEROS, is_quantized=True, key="zeros", scales="scales")
 """A row format of four float32 zeros and a float32 scale."""
 
 

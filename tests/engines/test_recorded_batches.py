@@ -14,7 +14,18 @@ import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, GivenLayout, checking_values, declare, declare_lasting, stage
 from dsa_contracts.core.errors import ContractError
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, EngineOrder, Global, Local, Packed, Pool, RankMajor, Rotated, Sequence, TokenSlots
+from dsa_contracts.dsa.states import (
+    Bf16Row,
+    EngineOrder,
+    Global,
+    Local,
+    Packed,
+    Pool,
+    RankMajor,
+    Rotated,
+    Sequence,
+    TokenSlots,
+)
 from dsa_cp.comm import run_ranks
 from tests.engines.recorded import SGLANG, VLLM, Case, bf16, sglang_batch, vllm_batch
 

@@ -8,10 +8,10 @@ from dsa_contracts import Layout
 from dsa_cp.demo.cells import RunSpec, make_job, reference_for, verdicts_of
 from dsa_cp.demo.schedule import PrefillBatch, PrefillChunk, Schedule
 from dsa_cp.layer.models import MODELS
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.planner import make_plan
 
-LAYOUTS: list[Layout] = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()]
+LAYOUTS: list[Layout] = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()]
 BACKENDS = {"bf16": "flashmla_sparse", "fp8": "trtllm", "fp8_656": "torch_reference"}
 
 
@@ -41,7 +41,7 @@ def test_any_batch_in_any_layout_leaves_the_bytes_and_outputs_of_one_rank(
     schedule: Schedule, layout: Layout, cp_size: int, kv_format: str, seed: int
 ) -> None:
     spec = RunSpec(MODELS["tiny"], schedule, cp_size, num_layers=1, seed=seed)
-    plan = make_plan(BACKENDS[kv_format], kv_format)
+    plan = make_plan(BACKENDS[kv_format], kv_format, layout=layout.name, cp_size=cp_size)
     reference = reference_for(spec, plan)
     assert torch.count_nonzero(reference.pools[0]) > 0
     for verdict in verdicts_of(spec, make_job(spec, layout, plan), reference):

@@ -9,16 +9,14 @@ from torch import Tensor
 from dsa_contracts import Comm, Layout
 from dsa_cp.comm import run_ranks
 from dsa_cp.demo.cells import QUANT_SCALE
-from dsa_cp.demo.run import Job, new_pools
 from dsa_cp.demo.schedule import PrefillBatch, PrefillChunk, Schedule
-from dsa_cp.layer.inputs import cos_sin_cache, draw, shard_inputs
+from dsa_cp.layer.cache import new_cache
+from dsa_cp.layer.inputs import draw, shard_inputs
 from dsa_cp.layer.local_batch import LocalBatch, local_batch, padded_local_batch
 from dsa_cp.layer.models import MODELS
-from dsa_cp.layer.path import run_layer
-from dsa_cp.layer.setting import Setting
-from dsa_cp.layer.wiring import PLACEMENTS, wire
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
-from dsa_cp.planner import make_plan
+from dsa_cp.layer.placements import PLACEMENTS
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batch
+from dsa_cp.planner import attention_layer, cache_formats, make_plan
 from dsa_cp.planner.search import legal_paths
 
 MODEL = MODELS["tiny"]
@@ -33,9 +31,8 @@ FORMAT_OF = {path.name: path.row_format for path in legal_paths(Zigzag)}
 
 
 def layer_of(placement: str, layout: Layout, cp_size: int, padding: tuple[int, ...] | None) -> list[Any]:
-    """Run one layer on every rank; returns (kv pool, index pool, out of real rows, rows) of each."""
+    """Run one layer on every rank; returns (KV rows, index rows, out of real rows, rows) of each."""
     plan = make_plan("torch_reference", FORMAT_OF[placement], layout=layout.name, cp_size=cp_size, placement=placement)
-    job = Job(MODEL, SCHEDULE, layout, wire(plan, MODEL, QUANT_SCALE), 1, 0)
     (planned,) = SCHEDULE.batches
 
     def body(comm: Comm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -50,25 +47,24 @@ def layer_of(placement: str, layout: Layout, cp_size: int, padding: tuple[int, .
             out_cache_loc=torch.tensor(planned.out_cache_loc(64)),
             page_table=torch.tensor([[3, 0], [7, 2], [5, 0], [1, 0]], dtype=torch.int32),
         )
-        MODEL.bind(batch)
         local: LocalBatch[Any, Any] = local_batch(batch) if padding is None else padded_local_batch(batch)
-        view = batch.at_layer(0)
-        table = cos_sin_cache(MODEL, 128, torch.device("cpu"))
-        setting: Setting[Any, Any] = Setting(MODEL, view, local, comm, table, job.wiring.quant_scale, job.wiring.quant_scale)
+        layer = attention_layer(batch, MODEL, plan, comm, local=local, layer_quant_scale=QUANT_SCALE)
         drawn = draw(MODEL, batch.nnz, 0, 0, 0, torch.device("cpu"))
-        pools = new_pools(job, 0)
-        result = run_layer(shard_inputs(drawn, MODEL, local, view), setting, pools, job.wiring)
+        cache = new_cache(cache_formats(plan, MODEL), 8, 64)
+        result = layer(shard_inputs(drawn, MODEL, local, batch), cache, 0)
         if padding is not None:
             padded = local.rows < 0
             assert torch.equal(result.out[padded], torch.zeros_like(result.out[padded]))
             assert bool(torch.isneginf(result.lse[padded]).all())
-        return pools.kv, pools.index, result.out[local.rows >= 0], local.rows[local.rows >= 0]
+        return cache.kv, cache.index, result.out[local.rows >= 0], local.rows[local.rows >= 0]
 
     return run_ranks(cp_size, body)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(), Interleave(block=4), VllmZigzag()], ids=lambda x: x.name)
+@pytest.mark.parametrize(
+    "layout", [Zigzag(), Interleave(), Interleave(block=4), VllmZigzag(), VllmReplicated()], ids=lambda x: x.name
+)
 @pytest.mark.parametrize("padding", [None, (19, 5, 1, 47), (24, 8, 8, 40)], ids=["exact", "tail", "each"])
 def test_each_placement_leaves_the_bytes_and_outputs_of_one_rank(
     placement: str, layout: Layout, padding: tuple[int, ...] | None

@@ -15,19 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, RopeStyle, checking_values, declare_lasting
-from dsa_contracts.core.marks import F32
-from dsa_contracts.dsa.states import Packed, Pool, Rotated
+from dsa_contracts import Comm, CpBatch, Layout, RopeStyle, checking_values
 from dsa_cp.comm import run_ranks
-from dsa_cp.layer.indexer import choose_keys
+from dsa_cp.layer.cache import declare_cache
 from dsa_cp.layer.inputs import GlobalDraw, cos_sin_cache, shard_inputs
-from dsa_cp.layer.local_batch import local_batch
+from dsa_cp.layer.kernel_sets import TorchKernels, observed
 from dsa_cp.layer.models import ModelDims
-from dsa_cp.layer.setting import Setting
-from dsa_cp.layer.wiring import wire
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
-from dsa_cp.planner import make_plan
-from dsa_cp.stages import attend
+from dsa_cp.planner import attention_layer, cache_formats, make_plan
 
 DATA = Path(__file__).parent / "data"
 RECORDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in sorted(DATA.glob("*.json"))}
@@ -99,16 +94,21 @@ def chunks_of(record: dict[str, Any]) -> list[Chunk]:
 
 def layer(comm: Comm, layout: Layout, model: ModelDims) -> tuple[CpBatch[Layout], Tensor, Tensor]:
     """Run both chunks through one layer; returns the second batch with its top-k indices and its output."""
-    wiring = wire(make_plan("flashmla_sparse", "bf16"), model)
+    plan = make_plan("flashmla_sparse", "bf16", layout=layout.name, cp_size=comm.size)
     chunks = chunks_of(RECORDS[model.name])
     num_pages = 3 * chunks[0].page_table.shape[1]
-
-    def pool(row_format: Any) -> Any:
-        rows = torch.full((num_pages, PAGE_SIZE, row_format.row_bytes), 0xFF, dtype=torch.uint8)
-        return declare_lasting(rows, Pool, Packed[row_format.mark, Rotated], "pool of layer 0", 0)
-
-    kv_pool, index_pool = pool(wiring.row_format), pool(wiring.index_format)
+    formats = cache_formats(plan, model)
+    kv, index = (
+        torch.full((num_pages, PAGE_SIZE, each.row_bytes), 0xFF, dtype=torch.uint8) for each in vars(formats).values()
+    )
+    cache = declare_cache(formats, kv, index, 0)
     table = cos_sin_cache(model, 30, torch.device("cpu"))
+    chosen: list[Tensor] = []
+
+    def note(stage: str, args: object, result: object) -> None:
+        if stage == "select_topk" and isinstance(result, Tensor):
+            chosen.append(result)
+
     for chunk in chunks:
         batch = build_batch(
             layout,
@@ -119,16 +119,10 @@ def layer(comm: Comm, layout: Layout, model: ModelDims) -> tuple[CpBatch[Layout]
             out_cache_loc=chunk.out_cache_loc,
             page_table=chunk.page_table,
             page_size=PAGE_SIZE,
-        ).at_layer(0)
-        local = local_batch(batch)
-        setting = Setting(model, batch, local, comm, table)
-        inputs = shard_inputs(chunk.draw(), model, local, batch)
-        page_table: Any = batch.required("page_table", "attend")
-        topk = choose_keys(inputs, setting, index_pool, wiring.index_format, page_table)
-        q = wiring.place(inputs, setting, kv_pool, wiring.row_format)
-        rows, scales = (local.causal_lens, local.request_of_row, page_table), (model.softmax_scale, 1.0, 1.0)
-        out, _ = attend(q, kv_pool, topk, *rows, *scales, F32, wiring.row_format, batch)
-    return batch, topk, out
+        )
+        made = attention_layer(batch, model, plan, comm, observed(TorchKernels, note), table=table)
+        out = made(shard_inputs(chunk.draw(), model, made.setting.local, batch), cache, 0).out
+    return batch, chosen[-1], out
 
 
 def chosen_keys(topk: Tensor) -> list[list[int]]:

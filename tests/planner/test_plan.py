@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from dsa_contracts import ContractError
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import PlanError
-from dsa_cp.layer.models import MODELS
-from dsa_cp.layer.wiring import PLACEMENTS, wire
+from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.planner import Plan, make_plan
+from dsa_cp.planner.attention_layer import quant_scale_of, route_of
 from dsa_cp.planner.reading import plan_from_json, read_plan
 from tests.planner.asking import options, plan
 
@@ -167,7 +167,7 @@ def test_a_legal_sequence_without_a_function_loads_and_is_not_wired() -> None:
     made = plan_from_json(written(["rope_quantize", "all_gather_kv", "restore_order", "write_kv"]))
     assert made.placement == "rope_quantize+all_gather_kv+restore_order+write_kv"
     with pytest.raises(PlanError) as caught:
-        wire(made, MODELS["tiny"])
+        route_of(made)
     assert str(caught.value) == (
         "PlanError DSA402: no function has the stages rope_quantize+all_gather_kv+restore_order+write_kv\n"
         f"  known     {', '.join(PLACEMENTS)}"
@@ -213,11 +213,10 @@ def test_a_file_is_read_and_named_in_faults(tmp_path: Path) -> None:
         read_plan(tmp_path / "nothing.json")
 
 
-def test_wiring_scales_rows_only_where_the_plan_has_a_scale_a_layer() -> None:
-    tiny = MODELS["tiny"]
-    assert wire(plan(), tiny, 2.0).quant_scale == 2.0
-    assert wire(plan(decode_backend="tilelang"), tiny, 2.0).quant_scale == 1.0
-    assert wire(plan(backend="flashmla_kv", kv_format="fp8_656"), tiny, 2.0).quant_scale == 1.0
+def test_rows_are_scaled_only_where_the_plan_has_a_scale_a_layer() -> None:
+    assert quant_scale_of(plan(), 2.0) == 2.0
+    assert quant_scale_of(plan(decode_backend="tilelang"), 2.0) == 1.0
+    assert quant_scale_of(plan(backend="flashmla_kv", kv_format="fp8_656"), 2.0) == 1.0
 
 
 def test_the_name_of_a_plan_is_what_ranks_compare() -> None:

@@ -1,23 +1,18 @@
 """The search reads the stages' contracts, and what it finds are exactly the placement functions."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from dsa_contracts import Comm
 from dsa_contracts.core.matching import clash_of
 from dsa_cp.comm import run_ranks
-from dsa_cp.demo.run import Job, new_pools
-from dsa_cp.demo.schedule import PrefillBatch, PrefillChunk, Schedule
-from dsa_cp.layer.inputs import cos_sin_cache, draw, shard_inputs
+from dsa_cp.layer.cache import new_cache
+from dsa_cp.layer.inputs import draw, shard_inputs
 from dsa_cp.layer.kernel_sets import TorchKernels, observed
-from dsa_cp.layer.local_batch import local_batch
 from dsa_cp.layer.models import MODELS
-from dsa_cp.layer.setting import Setting
-from dsa_cp.layer.wiring import PLACEMENTS, wire
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
-from dsa_cp.planner import make_plan
+from dsa_cp.layer.placements import PLACEMENTS
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batch
+from dsa_cp.planner import attention_layer, cache_formats, make_plan
 from dsa_cp.planner.catalogue import named_source, stage_contracts
 from dsa_cp.planner.choice import Cost, cost_of
 from dsa_cp.planner.moves import all_moves, optional_metadata, source_spec, start
@@ -25,7 +20,7 @@ from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.search import RULES, Path, legal_paths
 
 MODEL = MODELS["tiny"]
-SCHEDULE = Schedule((PrefillBatch(0, (PrefillChunk(0, 0, 5, (1,)),)),), num_pages=2, page_size=64, cached_tokens=0)
+INDEX_KEY = ("apply_rope", "pack_index_key")
 QUERIES = ("apply_rope", "merge_q")
 
 EXPECTED = {
@@ -55,30 +50,43 @@ def path_named(name: str, layout: type = Zigzag) -> Path:
     return next(path for path in legal_paths(layout) if path.name == name)
 
 
-@pytest.mark.parametrize("layout", [Zigzag, Interleave, VllmZigzag])
+@pytest.mark.parametrize("layout", [Zigzag, Interleave, VllmZigzag, VllmReplicated])
 def test_the_search_finds_these_sequences_and_no_other_in_every_layout(layout: type) -> None:
     assert {(path.row_format, path.name): path.stages for path in legal_paths(layout)} == EXPECTED
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
-def test_each_placement_function_calls_the_stages_of_the_path_of_its_name(name: str) -> None:
+def calls_of_a_layer(name: str) -> list[str]:
+    """Return the stages that a layer with a placement calls, in order."""
     calls: list[str] = []
     kernels, path = observed(TorchKernels, lambda stage, args, result: calls.append(stage)), path_named(name, Interleave)
-    plan = make_plan("torch_reference", path.row_format, placement=name)
-    job = Job(MODEL, SCHEDULE, Interleave(), wire(plan, MODEL), 1, 0)
+    plan = make_plan("torch_reference", path.row_format, cp_size=1, placement=name)
 
     def body(comm: Comm) -> None:
-        batch = build_batch(Interleave(), 1, 0, (5,), out_cache_loc=torch.arange(64, 69)).at_layer(0)
-        MODEL.bind(batch)
-        local = local_batch(batch)
-        setting: Setting[Any, Any] = Setting(
-            MODEL, batch, local, comm, cos_sin_cache(MODEL, 8, batch.device), kernels=kernels
-        )
-        inputs = shard_inputs(draw(MODEL, 5, 0, 0, 0, batch.device), MODEL, local, batch)
-        job.wiring.place(inputs, setting, new_pools(job, 0).kv, job.wiring.row_format)
+        slots, table = torch.arange(64, 69), torch.tensor([[1]], dtype=torch.int32)
+        batch = build_batch(Interleave(), 1, 0, (5,), out_cache_loc=slots, page_table=table)
+        layer = attention_layer(batch, MODEL, plan, comm, kernels)
+        inputs = shard_inputs(draw(MODEL, 5, 0, 0, 0, batch.device), MODEL, layer.setting.local, batch)
+        layer(inputs, new_cache(cache_formats(plan, MODEL), 2, 64), 0)
 
     run_ranks(1, body)
-    assert tuple(calls) == path.stages
+    return calls
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_each_placement_function_calls_the_stages_of_the_path_of_its_name(name: str) -> None:
+    before, behind = ["rebuild_positions", "reorder_causal_lens", *INDEX_KEY], ["apply_rope", "select_topk", "attend"]
+    calls, path = calls_of_a_layer(name), path_named(name, Interleave)
+    assert calls[: len(before)] == before
+    assert calls[-len(behind) :] == behind
+    of_keys = calls[len(before) : -len(behind)]
+    if path.gathers_into_pool:
+        # One collective takes both keys; for K it is what the stage of K alone does.
+        of_keys[of_keys.index("gather_write_kv_and_index")] = "gather_write_kv"
+    else:
+        at = of_keys.index("all_gather_kv")
+        assert of_keys[at : at + 2] == ["all_gather_kv", "write_kv"], "the indexer's rows"
+        del of_keys[at : at + 2]
+    assert tuple(of_keys) == path.stages
 
 
 def test_there_is_a_function_for_every_path_and_a_path_for_every_function() -> None:

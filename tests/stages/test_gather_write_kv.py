@@ -11,7 +11,7 @@ from dsa_contracts import Comm, CpBatch, Layout, checking_values
 from dsa_contracts.dsa.row_formats import RowFormat, fp8_format
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated, TokenSlots
 from dsa_cp.comm import SimulatedGroup, run_ranks
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv, write_kv
 from tests.stages.branded import BF16, FP8, WIDE, batches, gathered, num_pages, packed, pool_of
 from tests.stages.calls import refusal
@@ -21,7 +21,7 @@ from tests.support.messages import contract_and_ran
 ONE = fp8_format(1, 1)
 """Rows of two bytes, so that a pool can be written down: the token + 1, and that + 100."""
 EMPTY = [0xEE, 0xEE]
-LAYOUTS = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()]
+LAYOUTS = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()]
 LENS: dict[str, dict[str, Any]] = {
     "one token": {"extend": [1], "prefix": [0]},
     "behind prefixes": {"extend": [7, 4], "prefix": [2, 9]},
@@ -133,7 +133,7 @@ def seven() -> tuple[CpBatch[Any], ...]:
 def three() -> tuple[CpBatch[Any], ...]:
     """Rows 0 1 2 on rank 0, and once more on rank 1, on page 1: slots 4 5 6."""
     pages, slots = torch.tensor([[1]], dtype=torch.int32), torch.tensor([4, 5, 6])
-    return build_batches(VllmZigzag(), 2, [3], out_cache_loc=slots, page_table=pages, page_size=4)
+    return build_batches(VllmReplicated(), 2, [3], out_cache_loc=slots, page_table=pages, page_size=4)
 
 
 def write(made: tuple[CpBatch[Any], ...], loc: list[int], *, is_branded: bool) -> list[Tensor]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dsa_contracts import Layout, checking_values
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import reorder_causal_lens
 from tests.stages.branded import batches
 from tests.stages.calls import faulty, refusal, refused, valid_args
@@ -32,7 +32,7 @@ def test_a_rank_without_a_token_has_no_lengths() -> None:
 
 
 def test_replicated_rows_have_the_same_lengths_on_every_rank() -> None:
-    assert lens_of(VllmZigzag(), 3, [2], [4]) == [[5, 6]] * 3
+    assert lens_of(VllmReplicated(), 3, [2], [4]) == [[5, 6]] * 3
 
 
 def test_padding_rows_see_no_key() -> None:
@@ -42,7 +42,7 @@ def test_padding_rows_see_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()], ids=lambda layout: layout.name
+    "layout", [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name
 )
 @pytest.mark.parametrize("cp_size", [1, 2, 5])
 def test_a_length_is_prefix_plus_token_plus_1(layout: Layout, cp_size: int) -> None:

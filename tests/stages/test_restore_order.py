@@ -4,7 +4,7 @@ import torch
 from dsa_contracts import Layout, brand_of, checking_values
 from dsa_contracts.core.marks import mark_text
 from dsa_contracts.dsa.states import Bf16Row, Packed, Rotated
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import restore_order
 from tests.stages.branded import batches, gathered, in_sequence, local
 from tests.stages.calls import faulty, refusal, refused, valid_args
@@ -40,7 +40,7 @@ def test_padding_is_dropped_wherever_it_stands() -> None:
 
 
 def test_of_replicated_rows_the_written_copy_is_taken() -> None:
-    assert restored(VllmZigzag(), 2, [3], [10, 11, 12, 20, 21, 22]) == [[10, 11, 12]] * 2
+    assert restored(VllmReplicated(), 2, [3], [10, 11, 12, 20, 21, 22]) == [[10, 11, 12]] * 2
 
 
 def test_ranks_without_a_token_have_only_padding() -> None:

@@ -3,14 +3,17 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, brand_of, contract_of
+from dsa_contracts import CpBatch, Mode, brand, brand_of, contract, contract_of, stage
 from dsa_contracts.core.marks import I32, I64, Plain
 from dsa_contracts.core.views import set_brand
-from dsa_contracts.dsa.states import Positions
+from dsa_contracts.dsa.aliases import CausalLens, TopkIndices
+from dsa_contracts.dsa.states import KeyIds, Local, Positions
+from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layouts import Zigzag
-from tests.stages.branded import batches, local
+from tests.stages.branded import TOPK, batches, local
 from tests.stages.calls import COLLECTIVE, STAGES, call, refused, valid_args
 from tests.support.messages import contract_and_ran
 from tests.typing.swaps import SWAPS
@@ -85,9 +88,9 @@ def test_no_index_tensor_of_a_batch_stands_for_another(name: str, param: str) ->
     tried = []
     for other in INDEX:
         given = getattr(batch, other)
-        brand = brand_of(given)
-        assert brand is not None
-        if brand.kind.state is not spec.state:
+        known = brand_of(given)
+        assert known is not None
+        if known.kind.state is not spec.state:
             error = refused(name, args, **{param: as_other(args[param], given)})
             assert (error.code in ("DSA106", "DSA107"), error.headline.split()[1]) == (True, param)
             tried.append(other)
@@ -125,6 +128,30 @@ def test_a_tensor_that_was_declared_without_saying_what_it_counts_is_refused_and
         " dsa_contracts.declare"
     )
     call("rope_quantize", args, positions=local(counted.clone(), Positions, batch))
+
+
+@contract(returns=("topk_indices",))
+def latest_keys(causal_lens: CausalLens[Local[L], N], batch: CpBatch[L]) -> TopkIndices[L, N]:
+    """The latest keys of each row, whatever their scores: typed as a choice of the indexer is, and none."""
+    raise NotImplementedError
+
+
+@stage(latest_keys, mode=Mode.DEVELOPMENT)
+def take_latest(causal_lens: CausalLens[Local[L], N], batch: CpBatch[L]) -> TopkIndices[L, N]:
+    return brand(causal_lens[:, None] - 1 - torch.arange(TOPK, dtype=torch.int32))
+
+
+def test_what_another_stage_chose_is_refused_by_its_source_and_what_a_caller_vouches_for_is_not() -> None:
+    batch = batches()[0]
+    args = valid_args("attend", batch)
+    call("attend", args, topk_indices=call("select_topk", valid_args("select_topk", batch)))
+    latest = take_latest(args["causal_lens"], batch)
+    error = refused("attend", args, topk_indices=latest)
+    assert (error.code, error.headline) == (
+        "DSA106",
+        "attend: topk_indices comes from latest_keys.topk_indices, not from select_topk.topk_indices",
+    )
+    call("attend", args, topk_indices=local(latest, KeyIds, batch))
 
 
 def test_which_rows_were_gathered_are_not_the_slots_of_gathered_rows() -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from dsa_contracts import CpBatch, checking_values
 from dsa_contracts.dsa.row_formats import index_bf16_format
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Raw, Rotated, TokenSlots
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
+from dsa_cp.layouts import Interleave, VllmReplicated, Zigzag, build_batches
 from dsa_cp.stages import write_kv
 from tests.stages.branded import WIDE, batches, bytes_of, gathered, in_sequence, normal, num_pages, pool_of
 from tests.stages.calls import refusal, refused, valid_args
@@ -79,7 +79,7 @@ def test_rank_major_and_sequence_order_leave_the_same_pool() -> None:
 
 
 def test_of_replicated_rows_one_copy_is_written() -> None:
-    batch = batches(VllmZigzag(), 2, [3], [0])[1]
+    batch = batches(VllmReplicated(), 2, [3], [0])[1]
     args = valid_args("write_kv", batch)
     assert batch.rank_major_loc is not None
     assert batch.rank_major_loc[3:].tolist() == [-1, -1, -1]

@@ -20,7 +20,7 @@ from dsa_contracts.core.runtime.call_cache import CallCache, Remembered
 from dsa_contracts.core.runtime.check import Passed, check_invariants, check_params, check_stated
 from dsa_contracts.core.runtime.looks import look_of_results
 from dsa_contracts.core.runtime.signatures import call_signature, output_signature, places_of, shared_facts
-from dsa_contracts.core.scope import Scope, current_scope
+from dsa_contracts.core.scope import Scope, current_scope, lone_scope
 from dsa_contracts.core.views import brand_result, set_brand
 
 Args = tuple[object, ...]
@@ -87,7 +87,7 @@ class Checker:
         """
         at = self.places.scope
         if at is None:
-            return current_scope() or Scope()
+            return current_scope() or lone_scope()
         scope = args[at]
         if isinstance(scope, Scope):
             return scope

@@ -11,9 +11,7 @@ compares. The source depends on which arguments are tensors, have brands and so 
 
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
-from types import CodeType
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor
 
@@ -22,8 +20,9 @@ from dsa_contracts.core.comm import Group
 from dsa_contracts.core.parts import ABSENT, Marked, Parts
 from dsa_contracts.core.runtime.guards import same_tensors
 from dsa_contracts.core.runtime.signatures import Places
+from dsa_contracts.core.runtime.writing import written
 from dsa_contracts.core.scope import Scope
-from dsa_contracts.core.views import adopt, remember
+from dsa_contracts.core.views import adopt, facts_of, note
 
 Args = tuple[object, ...]
 IsAgain = Callable[[Args, Scope], bool]
@@ -69,7 +68,7 @@ def look_of_call(args: Args, scope: Scope, places: Places, *, is_watched: bool) 
         tests.append(f"type(a{places.comm}) is Group")
         if isinstance(group, Group):
             tests.append(f"a{places.comm}.size == size and a{places.comm}.rank == rank")
-    return cast(IsAgain, _written("is_again(args, scope)", [*lines, "return " + " and ".join(tests)], known))
+    return cast(IsAgain, written("is_again(args, scope)", [*lines, "return " + " and ".join(tests)], known))
 
 
 def _tensors_at(name: str, value: object, lines: list[str], known: dict[str, object]) -> dict[str, Tensor]:
@@ -140,7 +139,7 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
     lines.append(f"{', '.join(f'r{at}' for at in range(len(results)))}, = result")
     if type(result) is not tuple:
         lines = ["r0 = result"]
-    known: dict[str, object] = {"remember": remember, "ABSENT": ABSENT}
+    known: dict[str, object] = {"note": note, "ABSENT": ABSENT}
     tensors: dict[str, Tensor] = {}
     kind_of = dict(kinds)
     kinds_by_name: dict[str, Kind] = {}
@@ -167,11 +166,12 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
         lines += [f"{_unpacked(places)} = args", f"if {' or '.join(own_objects)}: return False"]
     for name, kind in kinds_by_name.items():
         known |= {f"kind_{name}": kind, f"key_{name}": kind.key}
-        lines.append(f"{name}.{ATTRIBUTE} = (kind_{name}, key_{name}, token, layer)")
-        # As `views` does; written out, since a call of it costs as much as all of these lines.
+        known[f"facts_{name}"] = facts_of(tensors[name])
+        # As `views.brand_result` does, or `set_brand` for a watched call: written out, since the calls cost more.
         only_views = "" if is_watched or tensors[name].is_inference() else f"if {name}._base is not None: "
-        lines.append(f"{only_views}remember({name})")
-    return cast(Leave, _written("leave(result, args, scope)", [*lines, "return True"], known))
+        lines.append(f"{name}.{ATTRIBUTE} = brand = (kind_{name}, key_{name}, token, layer)")
+        lines.append(f"{only_views}note({name}, facts_{name}, brand)")
+    return cast(Leave, written("leave(result, args, scope)", [*lines, "return True"], known))
 
 
 def _is_plain(value: object) -> bool:
@@ -186,16 +186,3 @@ def _is_nothing(result: object, *_others: object) -> bool:
 def _unpacked(places: Places) -> str:
     """Return names for all arguments."""
     return "".join(f"a{at}, " for at in range(places.count)).rstrip()
-
-
-def _written(head: str, lines: list[str], known: dict[str, object]) -> Callable[..., Any]:
-    """Return the function with this head and body, which reads `known` as its globals."""
-    space = dict(known)
-    exec(_compiled("\n    ".join([f"def {head}:", *lines])), space)
-    function: Callable[..., Any] = space[head.partition("(")[0]]  # type: ignore[assignment]
-    return function
-
-
-@cache
-def _compiled(source: str) -> CodeType:
-    return compile(source, "<a call that comes again>", "exec")

@@ -11,6 +11,7 @@ from dsa_contracts.core.errors import TRIES, ContractError, StageInputError, Sta
 from dsa_contracts.core.invariant import Invariant
 from dsa_contracts.core.marks import Plain, dim_name, dim_text, dtype_text, mark_text
 from dsa_contracts.core.matching import Bound, dtype_mark_text, rows_clash, state_clash
+from dsa_contracts.core.parts import Parts
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import TensorSpec, describe_tensor
 
@@ -87,7 +88,7 @@ class Diagnosis:
         kind = StageOutputError if self.is_output else StageInputError
         facts = [
             ("expected", self._expected(param)),
-            ("got", describe_tensor(self.values.get(param.name))),
+            ("got", _described(self.values.get(param.name))),
             ("because", because),
             ("where", self.scope.where),
             ("contract", self.contract.location),
@@ -125,9 +126,17 @@ def _is_left_out(context: Diagnosis, dim: TypeVar, name: str) -> bool:
     return name in optional and context.scope.dims.value(name) is None
 
 
+def _described(value: object) -> str:
+    """Return a value in one line; rows that are held part by part, part by part."""
+    return " and ".join(map(describe_tensor, value.tensors)) if isinstance(value, Parts) else describe_tensor(value)
+
+
 def diagnose(context: Diagnosis, param: ParamRecord) -> ContractError:
     """Return the error for a value that jaxtyping and beartype refused: type, dtype, number of dims, or a dim."""
     value, spec = context.values.get(param.name), param.spec
+    if isinstance(value, Parts) and spec is not None:
+        fault = _dim_fault(context, param, 0, spec.dims[0], value.tensors[0])
+        return fault or context.error("dim", param, "has parts that an earlier argument contradicts")
     if spec is None or not isinstance(value, Tensor):
         got = "None" if value is None else type(value).__name__
         return context.error("type", param, f"is {got}")

@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import wraps
-from operator import itemgetter
 from typing import Any, Literal, TypeVar, cast
 
 from torch.compiler import is_compiling
@@ -26,6 +25,7 @@ from dsa_contracts.core.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.core.parts import ABSENT
 from dsa_contracts.core.runtime.call_cache import Remembered
 from dsa_contracts.core.runtime.checker import Args, Checker, Seen
+from dsa_contracts.core.runtime.writing import written
 from dsa_contracts.core.scope import Scope, current_scope
 
 OnFault = Literal["raise", "log"] | Callable[[ContractError], object]
@@ -39,9 +39,6 @@ Watched = tuple[Args, Scope, Remembered, Seen | None]
 
 LOG = logging.getLogger("dsa_contracts")
 
-_ORDERS_LIMIT = 256
-"""Combinations of names that one observer keeps ready."""
-
 
 class Observer:
     """The checks of one contract around calls that are made elsewhere, with a call cache of their own.
@@ -51,6 +48,7 @@ class Observer:
         calls: calls whose arguments were looked at.
         skipped: calls that belonged to no scope, or were made while a compiler traced, and were not looked at.
         faults: faults by code, each counted whether or not it was reported before.
+        is_off: whether nothing is looked at, as in production mode.
     """
 
     def __init__(
@@ -61,81 +59,118 @@ class Observer:
         self.calls = 0
         self.skipped = 0
         self.faults: Counter[str] = Counter()
-        self._is_off = mode is Mode.PRODUCTION
+        self.is_off = mode is Mode.PRODUCTION
         self._on_fault = on_fault
         self._checker = Checker(contract, mode, name, is_watched=True)
         self._scope_at = self._checker.places.scope
         self._reported: set[tuple[str, str]] = set()
         self._always_reads_values = mode is Mode.VALUES
-        self._arguments = _Order(contract.name, contract.names, "an argument", adapt)
-        self._results = _Order(contract.name, tuple(record.name for record in contract.returns), "a return value", adapt)
+        self._results = tuple(record.name for record in contract.returns)
+        adapted = {name: turn for name, turn in adapt.items() if name in (*contract.names, *self._results)}
+        # Parameters of the contract have names of their own choice: all other names in the source begin with two underscores.
+        known: dict[str, object] = {f"__adapt_{name}": turn for name, turn in adapted.items()}
+        known |= {"__ABSENT": ABSENT, "__Switch": Switch, "__is_compiling": is_compiling, "__cache": self._checker.cache}
+        known |= {"__watch": self, "__agree": self._checker.agree, "__current_scope": current_scope, "__Scope": Scope}
+        known["__stage"] = contract.name
+        self._before = written(*self._before_source(adapted), known)
+        self._after = written(*self._after_source(adapted), known)
 
-    def before(self, **given: object) -> Watched | None:
-        """Check what a call is given; returns what `after` takes, None where there is nothing to go on with.
+    @property
+    def before(self) -> Callable[..., Watched | None]:
+        """Check what a call is given: `before(**given)`.
 
-        Args:
-            given: arguments by the names of the contract. One that is left out is not checked; a scope that is left out is
-                the one of the `forward` in which the call is made.
+        It takes arguments by the names of the contract. One that is left out is not checked; a scope that is left out is the
+        one of the `forward` in which the call is made. It returns what `after` takes, None where there is nothing to go on
+        with.
 
         Raises:
             StageInputError: a fault, where faults are raised.
             ArgumentError: DSA602, the contract has no parameter of that name, or a group is given that is no `PassiveComm`.
         """
-        if self._is_off or Switch.unchecked_depth or is_compiling():
-            self.skipped += 1
-            return None
-        args = self._arguments.of(given)
-        at = self._scope_at
-        scope: object = args[at] if at is not None else current_scope() or Scope()
-        if scope is ABSENT and at is not None:
-            scope = current_scope()
-            args = (*args[:at], scope, *args[at + 1 :])
-        if scope is None:
-            self.skipped += 1
-            return None
-        self.calls += 1
-        checker = self._checker
-        try:
-            if not isinstance(scope, Scope):
-                scope = checker.scope_of(args)
-            if not (self._always_reads_values or Switch.values_depth):
-                for found in scope.dims.latest.get(checker.cache, ()):
-                    if found.is_again(args, scope):
-                        checker.agree(args, scope, found)
-                        return args, scope, found, None
-            self._refuse_active_group(args)
-            seen = checker.before(args, scope)
-            checker.agree(args, scope, seen.found)
-        except ArgumentError:
-            raise
-        except ContractError as error:
-            self._report(error)
-            return None
-        return args, scope, seen.found, seen
+        return self._before
 
-    def after(self, seen: Watched | None, **returned: object) -> None:
-        """Check and brand what a call returned, and remember the call.
+    @property
+    def after(self) -> Callable[..., None]:
+        """Check and brand what a call returned, and remember the call: `after(seen, **returned)`.
 
-        Args:
-            seen: what `before` returned; where that is None, nothing is done.
-            returned: return values by the names of the contract; what is left out is neither checked nor branded. What the
-                call wrote in place is looked at through the arguments.
+        It takes what `before` returned, and does nothing where that is None; and return values by the names of the contract.
+        What is left out is neither checked nor branded. What the call wrote in place is looked at through the arguments.
 
         Raises:
             StageOutputError: a fault, where faults are raised.
             ArgumentError: DSA602, the contract has no return value of that name.
         """
-        if seen is None:
-            return
-        args, scope, found, first = seen
-        results = self._results.of(returned)
-        result = results if len(results) > 1 else results[0] if results else None
-        if first is None and found.leave(result, args, scope):
-            log, name = scope.log, self.contract.name
-            log.calls[name] += 1
-            if found.unknown:
-                log.unknown[name] += found.unknown
-            return
+        return self._after
+
+    def _before_source(self, adapted: Mapping[str, object]) -> tuple[str, list[str]]:
+        """Return head and body of `before`: a call that comes again is recognised here, any other goes on by `look_at`."""
+        names = self.contract.names
+        shown = "".join(f"{name}=__ABSENT, " for name in names)
+        lines = ["if __watch.is_off or __Switch.unchecked_depth or __is_compiling(): return __watch.skip()"]
+        lines.append("if __unknown: __watch.refuse_names(__unknown)")
+        lines += _adapting(names, adapted)
+        if self._scope_at is None:
+            lines.append("__scope = __current_scope() or __Scope()")
+        else:
+            own = names[self._scope_at]
+            lines.append(f"if {own} is __ABSENT: {own} = __current_scope()")
+            lines += [f"if {own} is None: return __watch.skip()", f"__scope = {own}"]
+        lines += ["__watch.calls += 1", f"__args = ({''.join(f'{name}, ' for name in names)})"]
+        if not self._always_reads_values:
+            lines += [
+                "if not __Switch.values_depth and isinstance(__scope, __Scope):",
+                "    for __found in __scope.dims.latest.get(__cache, ()):",
+                "        if __found.is_again(__args, __scope):",
+                *(["            __agree(__args, __scope, __found)"] if self._checker.places.comm is not None else []),
+                "            return __args, __scope, __found, None",
+            ]
+        return f"before(*, {shown}**__unknown)", [*lines, "return __watch.look_at(__args, __scope)"]
+
+    def _after_source(self, adapted: Mapping[str, object]) -> tuple[str, list[str]]:
+        """Return head and body of `after`."""
+        shown = "".join(f"{name}=__ABSENT, " for name in self._results)
+        return f"after(__seen, /, {f'*, {shown}' if shown else ''}**__unknown)", [
+            "if __seen is None: return",
+            "if __unknown: __watch.refuse_names(__unknown)",
+            *_adapting(self._results, adapted),
+            "__args, __scope, __found, __first = __seen",
+            f"__result = {', '.join(self._results) or 'None'}",
+            "if __first is None and __found.leave(__result, __args, __scope):",
+            "    __log = __scope.log",
+            "    __log.calls[__stage] += 1",
+            "    if __found.unknown: __log.unknown[__stage] += __found.unknown",
+            "else:",
+            "    __watch.look_at_results(__result, __seen)",
+        ]
+
+    def refuse_names(self, unknown: Mapping[str, object]) -> None:
+        """Raise ArgumentError DSA602 for names that the contract does not have."""
+        own = ", ".join(self.contract.names)
+        returned = f", and returns {', '.join(self._results)}" if self._results else ""
+        raise ArgumentError(f"{self.contract.name} has no {', '.join(unknown)}; it has {own}{returned}")
+
+    def skip(self) -> None:
+        """Count a call that is not looked at."""
+        self.skipped += 1
+
+    def look_at(self, args: Args, scope: object) -> Watched | None:
+        """Check the arguments of a call that was not recognised; see `before`."""
+        checker = self._checker
+        try:
+            mine = scope if isinstance(scope, Scope) else checker.scope_of(args)
+            self._refuse_active_group(args)
+            seen = checker.before(args, mine)
+            checker.agree(args, mine, seen.found)
+        except ArgumentError:
+            raise
+        except ContractError as error:
+            self._report(error)
+            return None
+        return args, mine, seen.found, seen
+
+    def look_at_results(self, result: object, call: Watched) -> None:
+        """Check the results of a call that were not recognised; see `after`."""
+        args, scope, found, first = call
         try:
             self._checker.after(result, args, scope, first or Seen(found))
         except ContractError as error:
@@ -154,7 +189,7 @@ class Observer:
             given: takes the same arguments, and returns those that the contract names.
             returned: takes what the function returned, and returns the values that the contract names; None for none.
         """
-        if self._is_off:
+        if self.is_off:
             return function
 
         @wraps(function)
@@ -192,42 +227,9 @@ class Observer:
             LOG.error("%s", error)
 
 
-class _Order:
-    """Values by name put in the order of a contract, those that are adapted turned into what it names."""
-
-    def __init__(self, stage: str, names: tuple[str, ...], what: str, adapt: Mapping[str, Adaptation]) -> None:
-        self._stage, self._names, self._what = stage, names, what
-        self._adapt = {name: turn for name, turn in adapt.items() if name in names}
-        self._orders: dict[tuple[str, ...], Callable[[Args], Args]] = {}
-
-    def of(self, values: dict[str, object]) -> Args:
-        """Return all values by position, `ABSENT` for those that are left out."""
-        for name, turn in self._adapt.items():
-            if name in values:
-                values[name] = turn(values[name])
-        given = tuple(values)
-        order = self._orders.get(given)
-        if order is None:
-            order = self._order_of(given)
-        return order((*values.values(), ABSENT))
-
-    def _order_of(self, given: tuple[str, ...]) -> Callable[[Args], Args]:
-        """Return what puts values with these names in order; raises ArgumentError DSA602 for a name that there is not."""
-        for name in given:
-            if name not in self._names:
-                known = ", ".join(self._names) or "none"
-                raise ArgumentError(f"{self._stage} has not {self._what} {name}; it has {known}")
-        places = [given.index(name) if name in given else len(given) for name in self._names]
-        if len(self._orders) >= _ORDERS_LIMIT:
-            self._orders.clear()
-        return self._orders.setdefault(given, _picking(places))
-
-
-def _picking(places: list[int]) -> Callable[[Args], Args]:
-    """Return a function that picks the values at some places; `itemgetter` gives no tuple for fewer than two."""
-    if len(places) > 1:
-        return cast(Callable[[Args], Args], itemgetter(*places))
-    return lambda values: tuple([values[at] for at in places])
+def _adapting(names: tuple[str, ...], adapted: Mapping[str, object]) -> list[str]:
+    """Return the lines that turn what an engine has into what the contract names."""
+    return [f"if {name} is not __ABSENT: {name} = __adapt_{name}({name})" for name in names if name in adapted]
 
 
 def observe(

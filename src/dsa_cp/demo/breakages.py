@@ -13,15 +13,16 @@ from torch import Tensor
 
 from dsa_contracts import CpBatch, brand
 from dsa_contracts.core.errors import ArgumentError
-from dsa_contracts.dsa.row_formats import RowFormat, bf16_format
+from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import PackedRowStride
-from dsa_cp.demo.run import Job
+from dsa_cp.demo.run import AnyLayer, Job
+from dsa_cp.layer.cache import AnyCache
+from dsa_cp.layer.delivery import GatherThenWrite
 from dsa_cp.layer.inputs import LayerInputs
-from dsa_cp.layer.local_batch import LocalBatch, local_batch
-from dsa_cp.layer.placements import out_cache_loc, rank_major_loc
-from dsa_cp.layer.setting import Setting
+from dsa_cp.layer.local_batch import LocalBatch
+from dsa_cp.layer.local_rows import rotated_k
+from dsa_cp.layer.setting import Setting, rank_major_loc
 from dsa_cp.layouts import Interleave, Zigzag, build_batch
-from dsa_cp.stages import all_gather_kv, apply_rope, pack_kv, restore_order, rope_quantize, split_kv, write_kv
 
 Anything = Any
 """A breakage stands outside the types on purpose."""
@@ -35,28 +36,39 @@ class Breakage:
         name: what `--break` takes.
         what: what is wrong, in a line.
         source: the public report it comes from.
-        apply: makes a job wrong.
+        amend: makes a layer wrong.
     """
 
     name: str
     what: str
     source: str
-    apply: Callable[[Job], Job]
+    amend: Callable[[AnyLayer], AnyLayer]
+
+    def apply(self, job: Job) -> Job:
+        """Return a job whose layers are wrong."""
+        return replace(job, amend=self.amend)
 
 
-def _placed(place: Anything) -> Callable[[Job], Job]:
-    """Return a function that gives a job another placement."""
-    return lambda job: replace(job, wiring=replace(job.wiring, place=place))
+def _placed(place: Anything) -> Callable[[AnyLayer], AnyLayer]:
+    """Return a function that gives a layer another placement."""
+    return lambda layer: replace(layer, route=replace(layer.route, place=place))
 
 
-def _localised(make: Callable[[LocalBatch[Any, Any], CpBatch[Any]], LocalBatch[Any, Any]]) -> Callable[[Job], Job]:
-    """Return a function that gives a job other index tensors for a rank's rows."""
-    return lambda job: replace(job, make_local=lambda batch: make(local_batch(batch), batch))
+def _localised(
+    make: Callable[[LocalBatch[Any, Any], CpBatch[Any]], LocalBatch[Any, Any]],
+) -> Callable[[AnyLayer], AnyLayer]:
+    """Return a function that gives a layer other index tensors for a rank's rows."""
+
+    def amend(layer: AnyLayer) -> AnyLayer:
+        setting = layer.setting
+        return replace(layer, setting=replace(setting, local=make(setting.local, setting.batch)))
+
+    return amend
 
 
 def _fused(inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], k_nope: Tensor, k_rope: Tensor) -> Anything:
     """Call the fused stage with this rank's queries and positions, and the K that is given."""
-    return rope_quantize(
+    return setting.kernels.rope_quantize(
         inputs.q_nope,
         inputs.q_rope,
         brand(k_nope),
@@ -64,40 +76,40 @@ def _fused(inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], k_nope: Te
         setting.local.positions,
         setting.cos_sin_cache,
         setting.model.rope_style,
-        setting.quant_scale_q,
-        setting.quant_scale_kv,
+        setting.quant_scale,
+        setting.quant_scale,
         setting.batch,
     )
 
 
 def _gather_early(
-    inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], pool: Anything, row_format: RowFormat[Any, Any, Any]
+    inputs: LayerInputs[Any, Any], index_kv: Anything, setting: Setting[Any, Any], cache: AnyCache, delivery: GatherThenWrite
 ) -> Anything:
     """Gather raw K, then fused RoPE of it with this rank's positions: one step too early."""
-    model, batch = setting.model, setting.batch
+    ops, model, batch = setting.kernels, setting.model, setting.batch
     wire = bf16_format(model.kv_lora_rank, model.qk_rope_head_dim)
-    raw = pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
-    restored = restore_order(all_gather_kv(raw, wire, batch, setting.comm), batch)
-    q, kv = _fused(inputs, setting, *split_kv(restored, wire, PackedRowStride, batch))
-    write_kv(pool, brand(kv), out_cache_loc(batch), row_format, batch)
+    raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
+    restored = ops.restore_order(delivery.gather(raw, wire, index_kv, setting, cache), batch)
+    q, kv = _fused(inputs, setting, *ops.split_kv(restored, wire, PackedRowStride, batch))
+    delivery.write(brand(kv), setting.out_cache_loc, setting, cache)
     return q
 
 
 def _rank_major(
-    inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], pool: Anything, row_format: RowFormat[Any, Any, Any]
+    inputs: LayerInputs[Any, Any], index_kv: Anything, setting: Setting[Any, Any], cache: AnyCache, delivery: GatherThenWrite
 ) -> Anything:
     """Gather after the fused stage, drop the padding, and write in rank-major order to slots in sequence order."""
     batch = setting.batch
     q, kv = _fused(inputs, setting, inputs.k_nope, inputs.k_rope)
-    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
+    gathered = delivery.gather(kv, cache.formats.kv, index_kv, setting, cache)
     if gathered.shape[0] != batch.nnz:
         gathered = brand(gathered[batch.gathered_rows >= 0])
-    write_kv(pool, brand(gathered), out_cache_loc(batch), row_format, batch)
+    delivery.write(brand(gathered), setting.out_cache_loc, setting, cache)
     return q
 
 
 def _other_layout(
-    inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], pool: Anything, row_format: RowFormat[Any, Any, Any]
+    inputs: LayerInputs[Any, Any], index_kv: Anything, setting: Setting[Any, Any], cache: AnyCache, delivery: GatherThenWrite
 ) -> Anything:
     """Gather one layout's shards, and write them to the slots of the other layout's rank-major order."""
     batch = setting.batch
@@ -113,25 +125,21 @@ def _other_layout(
         page_size=batch.page_size,
     )
     q, kv = _fused(inputs, setting, inputs.k_nope, inputs.k_rope)
-    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
+    gathered = delivery.gather(kv, cache.formats.kv, index_kv, setting, cache)
     loc = rank_major_loc(wrong)
     count = min(gathered.shape[0], loc.shape[0])
     if gathered.shape[0] != loc.shape[0]:
         gathered, loc = brand(gathered[:count]), brand(loc[:count])
-    write_kv(pool, gathered, loc, row_format, batch)
+    delivery.write(gathered, loc, setting, cache)
     return q
 
 
 def _rope_twice(
-    inputs: LayerInputs[Any, Any], setting: Setting[Any, Any], pool: Anything, row_format: RowFormat[Any, Any, Any]
+    inputs: LayerInputs[Any, Any], index_kv: Anything, setting: Setting[Any, Any], cache: AnyCache, delivery: GatherThenWrite
 ) -> Anything:
     """Apply RoPE to K in the model although the backend rotates inside."""
-    model, batch = setting.model, setting.batch
-    table, width, positions = setting.cos_sin_cache, model.qk_rope_head_dim, setting.local.positions
-    rotated = apply_rope(inputs.k_rope, positions, table, width, model.rope_style, batch)
-    q, kv = _fused(inputs, setting, inputs.k_nope, rotated)
-    gathered = all_gather_kv(kv, row_format, batch, setting.comm)
-    write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    q, kv = _fused(inputs, setting, inputs.k_nope, rotated_k(inputs, setting))
+    delivery.deliver(brand(kv), index_kv, setting, cache)
     return q
 
 

@@ -19,10 +19,9 @@ from dsa_cp.demo.compare import (
     run_and_compare,
     worst_error,
 )
-from dsa_cp.demo.run import Job, Progress
+from dsa_cp.demo.run import Job, Progress, alone
 from dsa_cp.demo.schedule import Schedule
 from dsa_cp.layer.models import ModelDims
-from dsa_cp.layer.wiring import wire
 from dsa_cp.layouts import Interleave
 from dsa_cp.planner import CommKind, Plan, make_plan
 
@@ -102,13 +101,13 @@ class CellReport:
 
 def make_job(spec: RunSpec, layout: Layout, plan: Plan) -> Job:
     """Return the job of one cell."""
-    wiring = wire(plan, spec.model, QUANT_SCALE)
-    return Job(spec.model, spec.schedule, layout, wiring, spec.num_layers, spec.seed, spec.device, spec.kernels)
+    where = spec.num_layers, spec.seed, spec.device, spec.kernels
+    return Job(spec.model, spec.schedule, layout, plan, *where, layer_quant_scale=QUANT_SCALE)
 
 
 def reference_for(spec: RunSpec, plan: Plan, progress: Progress | None = None) -> Reference:
     """Run one rank, whose local order is the sequence order."""
-    job = make_job(spec, Interleave(), plan)
+    job = alone(make_job(spec, Interleave(), plan))
     with _threads(torch.get_num_threads()):
         return run_ranks(1, lambda comm: make_reference(comm, job, progress))[0]
 
@@ -175,7 +174,7 @@ def _labelled(on_step: Callable[[str, int, int], None], label: str) -> Progress:
 
 def report_of(spec: RunSpec, job: Job, verdicts: list[RankVerdict]) -> CellReport:
     """Return the report of a cell from what its ranks found; the worst rank speaks for all."""
-    plan = job.wiring.plan
+    plan = job.plan
     return CellReport(
         layout=job.layout.name,
         kv_format=plan.row_format,

@@ -3,7 +3,7 @@
 import ctypes
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dsa_contracts import Comm
 from dsa_cp.comm import run_ranks
-from dsa_cp.demo.run import Job, Progress, RankResult, run_rank
-from dsa_cp.layouts import Interleave
+from dsa_cp.demo.run import Job, Progress, RankResult, alone, run_rank
+from dsa_cp.layer.delivery import GatherIntoPools
+from dsa_cp.planner.attention_layer import route_of
 
 OUTPUT_BOUND = 1e-5
 """Largest |out - reference| / largest |reference|: float32 sums over keys may run in another order on fewer rows."""
@@ -122,8 +123,7 @@ def pool_digest(pools: list[Tensor]) -> str:
 
 def compare_with_one_gpu(comm: Comm, job: Job) -> RankVerdict:
     """Run a job as one rank of it and alone, both on this rank's GPU, and compare: no reference leaves the GPU."""
-    alone = replace(job, layout=Interleave())
-    reference = run_ranks(1, lambda one: make_reference(one, alone))[0]
+    reference = run_ranks(1, lambda one: make_reference(one, alone(job)))[0]
     return run_and_compare(_as_planned(comm, job), job, reference)
 
 
@@ -132,7 +132,7 @@ def _as_planned(comm: Comm, job: Job) -> Comm:
     from dsa_cp.comm.distributed import DistributedComm, current_gpu
     from dsa_cp.comm.symmetric import SymmetricComm
 
-    if job.wiring.gathers_into_pool and isinstance(comm, DistributedComm):
+    if isinstance(route_of(job.plan).delivery, GatherIntoPools) and isinstance(comm, DistributedComm):
         return SymmetricComm(comm, current_gpu())
     return comm
 

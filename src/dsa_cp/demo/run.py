@@ -1,26 +1,30 @@
 """Run prefill batches through the path on simulated or real ranks, and compare with one rank."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, declare_lasting
-from dsa_contracts.dsa.states import Packed, Pool, Rotated
+from dsa_contracts import Comm, CpBatch, Layout
 from dsa_cp.demo.schedule import PrefillBatch, Schedule
+from dsa_cp.layer.cache import AnyCache, new_cache
 from dsa_cp.layer.inputs import cos_sin_cache, draw, shard_inputs
-from dsa_cp.layer.kernel_sets import KERNEL_SETS, reaching_peers
-from dsa_cp.layer.local_batch import LocalBatch, local_batch
 from dsa_cp.layer.models import ModelDims
-from dsa_cp.layer.path import LayerPools, run_layer
-from dsa_cp.layer.setting import Setting
-from dsa_cp.layer.wiring import Wiring
-from dsa_cp.layouts import build_batch
+from dsa_cp.layer.path import AttentionLayer
+from dsa_cp.layouts import Interleave, build_batch
+from dsa_cp.planner import Plan, attention_layer, cache_formats, plan_for
 
 Progress = Callable[[int, int], None]
 """Called by rank 0 with the batches and layers done and their number in all."""
+
+AnyLayer = AttentionLayer[Any, Any, Any]
+
+
+def as_it_is(layer: AnyLayer) -> AnyLayer:
+    """Return a layer as the plan makes it."""
+    return layer
 
 
 @dataclass(frozen=True)
@@ -31,23 +35,31 @@ class Job:
         model: the model's dims.
         schedule: the prefill batches.
         layout: which rank holds which tokens.
-        wiring: the plan as functions.
+        plan: the plan.
         num_layers: layers to run.
         seed: seed of the inputs.
         device: where to run.
         kernels: name of the kernel set, see `dsa_cp.layer.kernel_sets`.
-        make_local: makes the index tensors of a rank's rows; another function than the default is a breakage.
+        layer_quant_scale: scale of flat e4m3 rows, where the plan has one a layer.
+        amend: changes a batch's layer; another function than the default is a breakage.
     """
 
     model: ModelDims
     schedule: Schedule
     layout: Layout
-    wiring: Wiring[Any, Any, Any, Any]
+    plan: Plan
     num_layers: int
     seed: int
     device: str = "cpu"
     kernels: str = "torch"
-    make_local: Callable[[CpBatch[Any]], LocalBatch[Any, Any]] = local_batch
+    layer_quant_scale: float = 1.0
+    amend: Callable[[AnyLayer], AnyLayer] = as_it_is
+
+
+def alone(job: Job) -> Job:
+    """Return the job of one rank by itself, whose local order is the sequence order; its plan is made for one rank."""
+    options = job.plan.options.model_copy(update={"cp_size": 1, "layout": "interleave", "comm": "collective"})
+    return replace(job, layout=Interleave(), plan=plan_for(options))
 
 
 @dataclass(frozen=True)
@@ -71,33 +83,11 @@ class RankResult:
     unknown: int
 
 
-@runtime_checkable
-class SharesPools(Protocol):
-    """A group that makes pools which its ranks reach: a `SymmetricComm`, which a machine without GPUs need not import."""
-
-    def new_pools(self, count: int, shape: Sequence[int]) -> list[Tensor]:
-        """Return zeroed pools of uint8, the same call on every rank."""
-
-
-def sharing_pools(comm: object) -> SharesPools | None:
-    """Return a group that shares pools as such, None for any other."""
-    return comm if isinstance(comm, SharesPools) else None
-
-
-def new_pools(job: Job, layer: int, comm: Comm | None = None) -> LayerPools[Any]:
-    """Return empty pools of one layer; where the group's ranks reach each other's memory, pools that they reach."""
-    size, schedule = job.schedule.page_size, job.schedule
-    shares = sharing_pools(comm)
-
-    def pool(row_format: Any) -> Any:
-        shape = (schedule.num_pages, size, row_format.row_bytes)
-        if shares is not None:
-            (rows,) = shares.new_pools(1, shape)
-        else:
-            rows = torch.zeros(shape, dtype=torch.uint8, device=job.device)
-        return declare_lasting(rows, Pool, Packed[row_format.mark, Rotated], f"pool of layer {layer}", layer)
-
-    return LayerPools(pool(job.wiring.row_format), pool(job.wiring.index_format))
+def caches_for(job: Job, comm: Comm) -> list[AnyCache]:
+    """Return an empty KV cache for each layer; where the group's ranks reach each other's memory, caches that they reach."""
+    formats, schedule = cache_formats(job.plan, job.model), job.schedule
+    sizes = schedule.num_pages, schedule.page_size
+    return [new_cache(formats, *sizes, layer=layer, device=job.device, comm=comm) for layer in range(job.num_layers)]
 
 
 def page_table(batch: PrefillBatch) -> list[list[int]]:
@@ -107,9 +97,9 @@ def page_table(batch: PrefillBatch) -> list[list[int]]:
 
 
 def batch_for_rank(job: Job, batch: PrefillBatch, comm: Comm) -> CpBatch[Any]:
-    """Return one rank's view of a prefill batch, with the model's dims bound."""
+    """Return one rank's view of a prefill batch."""
     size = job.schedule.page_size
-    made = build_batch(
+    return build_batch(
         job.layout,
         comm.size,
         comm.rank,
@@ -119,41 +109,40 @@ def batch_for_rank(job: Job, batch: PrefillBatch, comm: Comm) -> CpBatch[Any]:
         page_table=torch.tensor(page_table(batch), dtype=torch.int32),
         page_size=size,
         device=torch.device(job.device),
-        plan=job.wiring.plan.name,
+        plan=job.plan.name,
     )
-    job.model.bind(made)
-    return made
+
+
+def layer_for_rank(job: Job, planned: PrefillBatch, comm: Comm, table: Any) -> AnyLayer:
+    """Return the attention path of a prefill batch on one rank."""
+    batch = batch_for_rank(job, planned, comm)
+    scale = job.layer_quant_scale
+    return job.amend(attention_layer(batch, job.model, job.plan, comm, job.kernels, table=table, layer_quant_scale=scale))
 
 
 def run_rank(comm: Comm, job: Job, progress: Progress | None = None) -> RankResult:
     """Run a job's batches through all layers on one rank.
 
-    Sync: two collectives a batch and layer.
+    Sync: one or two collectives a batch and layer, see `dsa_cp.layer.path`.
     """
-    kernels = KERNEL_SETS[job.kernels]
-    if sharing_pools(comm) is not None:
-        kernels = reaching_peers(kernels)
-    pools = [new_pools(job, layer, comm) for layer in range(job.num_layers)]
+    device, caches = torch.device(job.device), caches_for(job, comm)
     num_positions = max(chunk.prefix_len + chunk.extend_len for batch in job.schedule.batches for chunk in batch.chunks)
-    table = cos_sin_cache(job.model, num_positions, torch.device(job.device))
+    table = cos_sin_cache(job.model, num_positions, device)
     outs, rows, logs = [], [], []
     steps = len(job.schedule.batches) * job.num_layers
     for planned in job.schedule.batches:
-        batch = batch_for_rank(job, planned, comm)
-        local = job.make_local(batch)
+        layer = layer_for_rank(job, planned, comm, table)
+        batch, local = layer.setting.batch, layer.setting.local
         logs.append(batch.log)
-        for layer in range(job.num_layers):
-            view = batch.at_layer(layer)
-            scale = job.wiring.quant_scale
-            setting = Setting(job.model, view, local, comm, table, scale, scale, kernels)
-            drawn = draw(job.model, batch.nnz, job.seed, planned.index, layer, torch.device(job.device))
-            inputs = shard_inputs(drawn, job.model, local, view)
-            outs.append(run_layer(inputs, setting, pools[layer], job.wiring).out)
+        for index, cache in enumerate(caches):
+            drawn = draw(job.model, batch.nnz, job.seed, planned.index, index, device)
+            inputs = shard_inputs(drawn, job.model, local, batch.at_layer(index))
+            outs.append(layer(inputs, cache, index).out)
             rows.append(batch.local_rows)
             if progress is not None and comm.rank == 0:
                 progress(len(outs), steps)
     return RankResult(
-        [*(layer.kv for layer in pools), *(layer.index for layer in pools)],
+        [*(cache.kv for cache in caches), *(cache.index for cache in caches)],
         [*outs],
         [*rows],
         sum(sum(log.calls.values()) for log in logs),

@@ -1,22 +1,16 @@
 """Seeded inputs of a layer: what the projections would hand to the attention path."""
 
-from dataclasses import dataclass
-from typing import Generic
+from dataclasses import dataclass, fields
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Ten, brand, declare, declare_lasting
-from dsa_contracts.core.marks import BF16, F32, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import (
-    CosSinWidth,
-    IndexHeadDim,
-    KvLoraRank,
-    MaxPosition,
-    NumIndexHeads,
-    NumLocalHeads,
-    QkRopeHeadDim,
-)
+from dsa_contracts import CpBatch, declare, declare_lasting
+from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.marks import Plain
+from dsa_contracts.core.tensors import spec_of
+from dsa_contracts.dsa.aliases import CosSinCache, IndexKey, IndexQuery, IndexWeights, KNope, KRope, QNope, QRope
 from dsa_contracts.dsa.states import Local, Raw, Table
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layer.local_batch import LocalBatch
@@ -38,13 +32,36 @@ class LayerInputs(Generic[L, N]):
         head_weights: weight of each indexer head.
     """
 
-    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank]
-    q_rope: Ten[Local[L], Raw, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim]
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, N, KvLoraRank]
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, QkRopeHeadDim]
-    q_index: Ten[Local[L], Raw, BF16, UnitLast, N, NumIndexHeads, IndexHeadDim]
-    k_index: Ten[Local[L], Raw, BF16, UnitLast, N, IndexHeadDim]
-    head_weights: Ten[Local[L], Plain, F32, UnitLast, N, NumIndexHeads]
+    q_nope: QNope[L, N]
+    q_rope: QRope[L, Raw, N]
+    k_nope: KNope[Local[L], N]
+    k_rope: KRope[Local[L], Raw, N]
+    q_index: IndexQuery[L, Raw, N]
+    k_index: IndexKey[Local[L], Raw, N]
+    head_weights: IndexWeights[L, N]
+
+
+def declare_inputs(batch: CpBatch[L], producer: str = "projection", /, **rows: Tensor) -> LayerInputs[L, Any]:
+    """Return what projections have made as a layer's inputs: each tensor says which rows it holds; nothing is copied.
+
+    Args:
+        batch: the batch.
+        producer: who made them, for messages.
+        rows: a tensor for each attribute of `LayerInputs`, this rank's rows in local order.
+
+    Raises:
+        ArgumentError: DSA602, a tensor is missing, or there is no attribute of its name.
+    """
+    specs = {item.name: spec_of(item.type) for item in fields(LayerInputs)}
+    wrong = sorted(specs.keys() ^ rows.keys())
+    if wrong:
+        what = "is missing" if wrong[0] in specs else "is no input"
+        raise ArgumentError(f"{wrong[0]} {what}; a layer takes {', '.join(specs)}")
+    made: dict[str, Any] = {}
+    for name, spec in specs.items():
+        if spec is not None:
+            made[name] = declare(rows[name], spec.rows, spec.state, batch, producer)
+    return LayerInputs(**made)
 
 
 @dataclass(frozen=True)
@@ -98,25 +115,22 @@ def shard_inputs(drawn: GlobalDraw, model: ModelDims, local: LocalBatch[L, N], b
         taken[~real] = float("nan")
         return taken
 
-    def given(values: Tensor, state: object) -> Tensor:
-        return declare(values, Local[L], state, batch, "inputs")
-
     rank = model.kv_lora_rank
     q, latent = take(drawn.q), take(drawn.latent)
-    return LayerInputs(
-        q_nope=brand(given(q[..., :rank], Plain)),
-        q_rope=brand(given(q[..., rank:], Raw)),
-        k_nope=brand(given(latent[:, :rank], Plain)),
-        k_rope=brand(given(latent[:, rank:], Raw)),
-        q_index=brand(given(take(drawn.q_index), Raw)),
-        k_index=brand(given(take(drawn.k_index), Raw)),
-        head_weights=brand(given(take(drawn.head_weights), Plain)),
+    return declare_inputs(
+        batch,
+        "inputs",
+        q_nope=q[..., :rank],
+        q_rope=q[..., rank:],
+        k_nope=latent[:, :rank],
+        k_rope=latent[:, rank:],
+        q_index=take(drawn.q_index),
+        k_index=take(drawn.k_index),
+        head_weights=take(drawn.head_weights),
     )
 
 
-def cos_sin_cache(
-    model: ModelDims, num_positions: int, device: torch.device
-) -> Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth]:
+def cos_sin_cache(model: ModelDims, num_positions: int, device: torch.device) -> CosSinCache:
     """Return the model's cos/sin table for positions 0 to num_positions - 1."""
     table = cos_sin_table(num_positions, model.qk_rope_head_dim, model.rope_theta).to(device)
     return declare_lasting(table, Table, Plain, f"cos_sin_cache of model {model.name}")

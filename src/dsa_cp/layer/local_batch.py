@@ -8,8 +8,8 @@ from dsa_contracts.dsa.aliases import CausalLens, RequestOfRow, RowIndex, TokenP
 from dsa_contracts.dsa.dims import NnzLocal, NnzPadded
 from dsa_contracts.dsa.states import Local, RequestIds
 from dsa_contracts.dsa.typevars import L, N
+from dsa_cp.layer.kernel_sets import TorchKernels
 from dsa_cp.numerics.rows import take_rows
-from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,23 @@ class LocalBatch(Generic[L, N]):
     request_of_row: RequestOfRow[Local[L], N]
 
 
-def local_batch(batch: CpBatch[L]) -> LocalBatch[L, NnzLocal]:
+def local_batch(batch: CpBatch[L], kernels: type[TorchKernels] = TorchKernels) -> LocalBatch[L, NnzLocal]:
     """Return this rank's rows without padding."""
     return LocalBatch(
         batch.local_rows,
-        rebuild_positions(batch.positions, batch.local_rows, batch),
-        reorder_causal_lens(batch.causal_lens, batch.local_rows, batch),
+        kernels.rebuild_positions(batch.positions, batch.local_rows, batch),
+        kernels.reorder_causal_lens(batch.causal_lens, batch.local_rows, batch),
         batch.local_request_of_row,
     )
 
 
-def padded_local_batch(batch: CpBatch[L]) -> LocalBatch[L, NnzPadded]:
+def padded_local_batch(batch: CpBatch[L], kernels: type[TorchKernels] = TorchKernels) -> LocalBatch[L, NnzPadded]:
     """Return this rank's rows with the padding rows of an engine's static buffers."""
     rows = batch.padded_rows
     requests = take_rows(batch.request_of_row, rows)
     return LocalBatch(
         rows,
-        rebuild_positions(batch.positions, rows, batch),
-        reorder_causal_lens(batch.causal_lens, rows, batch),
+        kernels.rebuild_positions(batch.positions, rows, batch),
+        kernels.reorder_causal_lens(batch.causal_lens, rows, batch),
         declare(requests, Local[L], RequestIds, batch, "padded_local_batch"),
     )

@@ -1,18 +1,16 @@
 """What a rank makes of its own rows before the gather: each placement starts with one of these."""
 
-from dsa_contracts import Ten
-from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous
-from dsa_contracts.dsa.dims import NumLocalHeads, QkHeadDim, QkRopeHeadDim, RowBytes
+from dsa_contracts.core.marks import BF16, E4M3
+from dsa_contracts.dsa.aliases import DenseKvRows, Query, RotatedRows
+from dsa_contracts.dsa.dims import QkRopeHeadDim
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Local, Packed, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Local, Rotated
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layer.inputs import LayerInputs
 from dsa_cp.layer.setting import Setting
 
 
-def rotated_q(
-    inputs: LayerInputs[L, N], setting: Setting[L, N]
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+def rotated_q(inputs: LayerInputs[L, N], setting: Setting[L, N]) -> Query[L, BF16, N]:
     """Return merged bf16 queries, rotated by this rank's positions."""
     ops = setting.kernels
     model, batch, local = setting.model, setting.batch, setting.local
@@ -24,8 +22,8 @@ def rotated_q(
 def fused_rows(
     inputs: LayerInputs[L, N], setting: Setting[L, N]
 ) -> tuple[
-    Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim],
-    Ten[Local[L], Packed[Fp8Row, Rotated], U8, Contiguous, N, RowBytes],
+    Query[L, E4M3, N],
+    DenseKvRows[Local[L], Fp8Row, Rotated, N],
 ]:
     """Return this rank's merged queries and packed rows, rotated and quantised in one pass."""
     return setting.kernels.rope_quantize(
@@ -36,15 +34,13 @@ def fused_rows(
         setting.local.positions,
         setting.cos_sin_cache,
         setting.model.rope_style,
-        setting.quant_scale_q,
-        setting.quant_scale_kv,
+        setting.quant_scale,
+        setting.quant_scale,
         setting.batch,
     )
 
 
-def rotated_k(
-    inputs: LayerInputs[L, N], setting: Setting[L, N]
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, QkRopeHeadDim]:
+def rotated_k(inputs: LayerInputs[L, N], setting: Setting[L, N]) -> RotatedRows[Local[L], N, QkRopeHeadDim]:
     """Return the rope part of this rank's keys, rotated."""
     model, table = setting.model, setting.cos_sin_cache
     positions, width = setting.local.positions, model.qk_rope_head_dim
@@ -53,13 +49,13 @@ def rotated_k(
 
 def rotated_rows(
     inputs: LayerInputs[L, N], setting: Setting[L, N], row_format: RowFormat[Bf16Row, BF16, BF16]
-) -> Ten[Local[L], Packed[Bf16Row, Rotated], U8, Contiguous, N, RowBytes]:
+) -> DenseKvRows[Local[L], Bf16Row, Rotated, N]:
     """Return this rank's rotated bf16 rows."""
     return setting.kernels.pack_kv(inputs.k_nope, rotated_k(inputs, setting), row_format, setting.batch)
 
 
 def scaled_rows(
     inputs: LayerInputs[L, N], setting: Setting[L, N], row_format: RowFormat[Fp8Row656, E4M3, BF16]
-) -> Ten[Local[L], Packed[Fp8Row656, Rotated], U8, Contiguous, N, RowBytes]:
+) -> DenseKvRows[Local[L], Fp8Row656, Rotated, N]:
     """Return this rank's rotated `fp8_656` rows."""
     return setting.kernels.quantize_rows(inputs.k_nope, rotated_k(inputs, setting), row_format, setting.batch)

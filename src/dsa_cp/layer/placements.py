@@ -1,151 +1,171 @@
-"""The legal placements of the gather, each an ordinary typed function: K's way from the projections into the pool.
+"""The legal placements of the gather, each an ordinary typed function: K's way from the projections into the KV cache.
 
-mypy checks these functions against the contracts of the stages that they call; the planner chooses among them. Each
-returns the merged queries for `attend`; the rows of all ranks stand in the pool after the call.
+mypy checks these functions against the contracts of the stages that they call; the planner chooses among them. Where K's
+rows are final before they are gathered, a placement hands them to whichever delivery it is given; where work follows the
+gather, it takes the one delivery that allows that.
 """
 
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
-from dsa_contracts import CpBatch, Ten, brand
-from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, DType
-from dsa_contracts.dsa.aliases import SlotMapping
-from dsa_contracts.dsa.dims import Nnz, NnzGathered, NumLocalHeads, NumPages, PageSize, QkHeadDim, RowBytes
-from dsa_contracts.dsa.row_formats import RowFormat, bf16_format
-from dsa_contracts.dsa.states import (
-    Bf16Row,
-    Fp8Row,
-    Fp8Row656,
-    Local,
-    Packed,
-    PackedRowStride,
-    Pool,
-    RankMajor,
-    Rotated,
-    Sequence,
-)
-from dsa_contracts.dsa.typevars import F, L, N
+from dsa_contracts.core.marks import BF16, E4M3, DType
+from dsa_contracts.dsa.aliases import DenseKvRows, Query
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Local, PackedRowStride, Rotated
+from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
+from dsa_cp.layer.cache import LayerCache
+from dsa_cp.layer.delivery import Delivery, GatherIntoPools, GatherThenWrite
 from dsa_cp.layer.inputs import LayerInputs
 from dsa_cp.layer.local_rows import fused_rows, rotated_q, rotated_rows, scaled_rows
 from dsa_cp.layer.setting import Setting
 
-LatentType_contra = TypeVar("LatentType_contra", bound=DType, contravariant=True)
-RopeType_contra = TypeVar("RopeType_contra", bound=DType, contravariant=True)
+DeliveryType = TypeVar("DeliveryType", bound=Delivery)
+DeliveryType_contra = TypeVar("DeliveryType_contra", bound=Delivery, contravariant=True)
 QueryType_co = TypeVar("QueryType_co", bound=DType, covariant=True)
 
 
-class Placement(Protocol[F, LatentType_contra, RopeType_contra, QueryType_co]):
-    """K's way from the projections into the pool, and the queries' way to `attend`."""
+class Placement(Protocol[DeliveryType_contra, F, ND, RD, QueryType_co]):
+    """K's way from the projections into the KV cache, and the queries' way to `attend`."""
 
     def __call__(
         self,
         inputs: LayerInputs[L, N],
+        index_kv: DenseKvRows[Local[L], FI, Rotated, N],
         setting: Setting[L, N],
-        pool: Ten[Pool, Packed[F, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-        row_format: RowFormat[F, LatentType_contra, RopeType_contra],
-    ) -> Ten[Local[L], Rotated, QueryType_co, Contiguous, N, NumLocalHeads, QkHeadDim]:
-        """Write the batch's rows of all ranks into the pool and return this rank's merged queries."""
+        cache: LayerCache[F, ND, RD, FI, NDI, RDI],
+        delivery: DeliveryType_contra,
+    ) -> Query[L, QueryType_co, N]:
+        """Bring the rows of all ranks into the cache, K's and the indexer's; return this rank's merged queries.
+
+        Args:
+            inputs: this rank's rows of the layer.
+            index_kv: this rank's packed rows of the indexer, which go the way of K's.
+            setting: what the layer runs with.
+            cache: this rank's KV cache of the layer.
+            delivery: how rows come into the cache of every rank.
+
+        Sync: collective.
+        """
 
 
-def rank_major_loc(batch: CpBatch[L]) -> SlotMapping[RankMajor[L], NnzGathered]:
-    """Return the slot of each gathered row; raises BatchError DSA304 where the batch has no out_cache_loc."""
-    return brand(batch.required("rank_major_loc", "write_kv"))
-
-
-def out_cache_loc(batch: CpBatch[L]) -> SlotMapping[Sequence, Nnz]:
-    """Return the slot of each row in sequence order; raises BatchError DSA304 where the batch has none."""
-    return brand(batch.required("out_cache_loc", "write_kv"))
-
-
-def rope_quantize_gather(
+def deliver_fused_rows(
     inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
-    pool: Ten[Pool, Packed[Fp8Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    row_format: RowFormat[Fp8Row, E4M3, E4M3],
-) -> Ten[Local[L], Rotated, E4M3, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    cache: LayerCache[Fp8Row, E4M3, E4M3, FI, NDI, RDI],
+    delivery: Delivery,
+) -> Query[L, E4M3, N]:
     """RoPE and e4m3 fused on local rows, then the gather: the order since sgl-project/sglang#29161."""
-    ops, batch = setting.kernels, setting.batch
     q, kv = fused_rows(inputs, setting)
-    gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
-    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    delivery.deliver(kv, index_kv, setting, cache)
     return q
 
 
-def rope_gather(
+def deliver_rotated_rows(
     inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
-    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    row_format: RowFormat[Bf16Row, BF16, BF16],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    cache: LayerCache[Bf16Row, BF16, BF16, FI, NDI, RDI],
+    delivery: Delivery,
+) -> Query[L, BF16, N]:
     """RoPE on local rows, then the gather of bf16 rows."""
-    ops, batch = setting.kernels, setting.batch
-    kv = rotated_rows(inputs, setting, row_format)
-    gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
-    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
+    delivery.deliver(rotated_rows(inputs, setting, cache.formats.kv), index_kv, setting, cache)
     return rotated_q(inputs, setting)
 
 
-def gather_rope(
+def deliver_scaled_rows(
     inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
-    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    row_format: RowFormat[Bf16Row, BF16, BF16],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    cache: LayerCache[Fp8Row656, E4M3, BF16, FI, NDI, RDI],
+    delivery: Delivery,
+) -> Query[L, BF16, N]:
+    """RoPE and `fp8_656` on local rows, then the gather: 656 bytes a row on the wire instead of 1152."""
+    delivery.deliver(scaled_rows(inputs, setting, cache.formats.kv), index_kv, setting, cache)
+    return rotated_q(inputs, setting)
+
+
+def gather_then_rotate(
+    inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
+    setting: Setting[L, N],
+    cache: LayerCache[Bf16Row, BF16, BF16, FI, NDI, RDI],
+    delivery: GatherThenWrite,
+) -> Query[L, BF16, N]:
     """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at three more passes over all rows."""
-    ops = setting.kernels
-    model, batch = setting.model, setting.batch
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    ops, model, batch = setting.kernels, setting.model, setting.batch
+    table, width, row_format = setting.cos_sin_cache, model.qk_rope_head_dim, cache.formats.kv
     raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, row_format, batch)
-    restored = ops.restore_order(ops.all_gather_kv(raw, row_format, batch, setting.comm), batch)
+    restored = ops.restore_order(delivery.gather(raw, row_format, index_kv, setting, cache), batch)
     k_nope, k_rope = ops.split_kv(restored, row_format, PackedRowStride, batch)
     rotated = ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
-    ops.write_kv(pool, ops.pack_kv(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
+    delivery.write(ops.pack_kv(k_nope, rotated, row_format, batch), setting.out_cache_loc, setting, cache)
     return rotated_q(inputs, setting)
 
 
-def rope_quantize_rows_gather(
+def gather_rotated_then_scale(
     inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
-    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    row_format: RowFormat[Fp8Row656, E4M3, BF16],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
-    """RoPE and `fp8_656` on local rows, then the gather: 656 bytes a row on the wire instead of 1152."""
-    ops, batch = setting.kernels, setting.batch
-    kv = scaled_rows(inputs, setting, row_format)
-    gathered = ops.all_gather_kv(kv, row_format, batch, setting.comm)
-    ops.write_kv(pool, gathered, rank_major_loc(batch), row_format, batch)
-    return rotated_q(inputs, setting)
-
-
-def rope_gather_quantize_rows(
-    inputs: LayerInputs[L, N],
-    setting: Setting[L, N],
-    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    row_format: RowFormat[Fp8Row656, E4M3, BF16],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    cache: LayerCache[Fp8Row656, E4M3, BF16, FI, NDI, RDI],
+    delivery: GatherThenWrite,
+) -> Query[L, BF16, N]:
     """RoPE, the gather of bf16 rows, then `fp8_656` of all rows on every rank: vLLM 0.33's order."""
     ops, batch = setting.kernels, setting.batch
     wire = bf16_format(setting.model.kv_lora_rank, setting.model.qk_rope_head_dim)
-    kv = rotated_rows(inputs, setting, wire)
-    gathered = ops.all_gather_kv(kv, wire, batch, setting.comm)
+    gathered = delivery.gather(rotated_rows(inputs, setting, wire), wire, index_kv, setting, cache)
     k_nope, rotated = ops.split_kv(gathered, wire, PackedRowStride, batch)
-    ops.write_kv(pool, ops.quantize_rows(k_nope, rotated, row_format, batch), rank_major_loc(batch), row_format, batch)
+    scaled = ops.quantize_rows(k_nope, rotated, cache.formats.kv, batch)
+    delivery.write(scaled, setting.rank_major_loc, setting, cache)
     return rotated_q(inputs, setting)
 
 
-def gather_rope_quantize_rows(
+def gather_then_rotate_and_scale(
     inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
     setting: Setting[L, N],
-    pool: Ten[Pool, Packed[Fp8Row656, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    row_format: RowFormat[Fp8Row656, E4M3, BF16],
-) -> Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkHeadDim]:
+    cache: LayerCache[Fp8Row656, E4M3, BF16, FI, NDI, RDI],
+    delivery: GatherThenWrite,
+) -> Query[L, BF16, N]:
     """The gather of raw bf16 rows, RoPE with the positions of all ranks, then `fp8_656`: legal, and the dearest."""
-    ops = setting.kernels
-    model, batch = setting.model, setting.batch
+    ops, model, batch = setting.kernels, setting.model, setting.batch
     table, width = setting.cos_sin_cache, model.qk_rope_head_dim
     wire = bf16_format(model.kv_lora_rank, width)
     raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
-    restored = ops.restore_order(ops.all_gather_kv(raw, wire, batch, setting.comm), batch)
+    restored = ops.restore_order(delivery.gather(raw, wire, index_kv, setting, cache), batch)
     k_nope, k_rope = ops.split_kv(restored, wire, PackedRowStride, batch)
     rotated = ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
-    ops.write_kv(pool, ops.quantize_rows(k_nope, rotated, row_format, batch), out_cache_loc(batch), row_format, batch)
+    scaled = ops.quantize_rows(k_nope, rotated, cache.formats.kv, batch)
+    delivery.write(scaled, setting.out_cache_loc, setting, cache)
     return rotated_q(inputs, setting)
+
+
+@dataclass(frozen=True)
+class Route(Generic[DeliveryType, F, ND, RD, QueryType_co]):
+    """A placement with the delivery that it is given; mypy refuses a delivery that the placement cannot work with.
+
+    Attributes:
+        name: what the planner calls the two together.
+        place: K's way to packed rows.
+        delivery: their way into the KV cache of every rank.
+    """
+
+    name: str
+    place: Placement[DeliveryType, F, ND, RD, QueryType_co]
+    delivery: DeliveryType
+
+
+_ROUTES = (
+    Route("gather_rope", gather_then_rotate, GatherThenWrite()),
+    Route("gather_rope_quantize_rows", gather_then_rotate_and_scale, GatherThenWrite()),
+    Route("rope_gather", deliver_rotated_rows, GatherThenWrite()),
+    Route("rope_gather_quantize_rows", gather_rotated_then_scale, GatherThenWrite()),
+    Route("rope_gather_write", deliver_rotated_rows, GatherIntoPools()),
+    Route("rope_quantize_gather", deliver_fused_rows, GatherThenWrite()),
+    Route("rope_quantize_gather_write", deliver_fused_rows, GatherIntoPools()),
+    Route("rope_quantize_rows_gather", deliver_scaled_rows, GatherThenWrite()),
+    Route("rope_quantize_rows_gather_write", deliver_scaled_rows, GatherIntoPools()),
+)
+
+PLACEMENTS: dict[str, Route[Any, Any, Any, Any, Any]] = {route.name: route for route in _ROUTES}
+"""Every legal placement by the name that the planner gives it; a test compares them with what the search finds."""

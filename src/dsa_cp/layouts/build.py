@@ -14,7 +14,15 @@ from torch import Tensor
 
 from dsa_contracts.core.brands import brand
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
+from dsa_contracts.dsa.checks import (
+    check_group,
+    check_options,
+    check_pages,
+    check_slots,
+    checked_batch_lens,
+    decode_flags,
+    device_of,
+)
 from dsa_contracts.dsa.index_source import IndexSource
 from dsa_contracts.dsa.indices import padded_rows
 from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
@@ -35,6 +43,7 @@ def build_batches(
     device: torch.device | str | None = None,
     plan: str = "",
     seq_lens: Sequence[int] | None = None,
+    decodes: Sequence[bool] = (),
 ) -> tuple[CpBatch[L], ...]:
     """Return the batch as each rank sees it, in rank order.
 
@@ -51,13 +60,16 @@ def build_batches(
         device: of the index tensors; None for that of `out_cache_loc`, else of `page_table`, else the CPU.
         plan: name of the plan that the path follows.
         seq_lens: keys of each request; where given they must be prefix + extend exactly, which shows a clamped prefix.
+        decodes: whether each request is a decode, which some layouts put elsewhere; empty where none is.
 
     Raises:
         BatchError: DSA301 (lengths, slots, pages), DSA302 (cp_size), DSA303 (rows lost or doubled; a tensor's strides).
         ArgumentError: DSA602 (layout, row_alignment, page_size, device, plan).
     """
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan)
+    shared = _share(
+        layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes
+    )
     return tuple(shared.batch(rank) for rank in range(cp_size))
 
 
@@ -76,11 +88,14 @@ def build_batch(
     device: torch.device | str | None = None,
     plan: str = "",
     seq_lens: Sequence[int] | None = None,
+    decodes: Sequence[bool] = (),
 ) -> CpBatch[L]:
     """Return the batch as rank `cp_rank` sees it; arguments and errors are those of `build_batches`."""
     check_group(cp_size, cp_rank)
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan)
+    shared = _share(
+        layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes
+    )
     return shared.batch(cp_rank)
 
 
@@ -132,6 +147,7 @@ def _share(
     pool: _Pool,
     device: torch.device | str | None,
     plan: str,
+    decodes: Sequence[bool],
 ) -> _Shared[L]:
     """Check all arguments and count what the ranks hold."""
     check_group(cp_size)
@@ -142,7 +158,8 @@ def _share(
     seq_lens = [prefix + extend for prefix, extend in zip(prefix_lens, extend_lens, strict=True)]
     check_pages(pool.page_table, seq_lens, pool.page_size)
     target = device_of(device, pool.out_cache_loc, pool.page_table)
-    source = IndexSource(layout, cp_size, lens, target, lambda fullest: padded_rows(fullest, row_alignment))
+    flags = decode_flags(decodes, len(extend_lens))
+    source = IndexSource(layout, cp_size, lens, target, lambda fullest: padded_rows(fullest, row_alignment), flags)
     slots = None
     if pool.out_cache_loc is not None:
         slots = BatchSlots(pool.out_cache_loc.detach().to(target), SlotOrder.SEQUENCE, SKIP_NEGATIVE)

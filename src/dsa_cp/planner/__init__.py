@@ -1,17 +1,18 @@
 """Where K is rotated, quantised and gathered: the cheapest sequence of stages whose contracts fit, as data with reasons.
 
-plan = make_plan("trtllm", "fp8")            # or plan_for(PlanOptions(...))
-wiring = wire(plan, model)
+plan = make_plan("trtllm", "fp8")                     # or plan_for(PlanOptions(...))
+layer = attention_layer(batch, model, plan, comm)     # once a batch; layer(inputs, kv_cache, layer_index) runs one
 """
 
 from collections.abc import Mapping
 
+from dsa_cp.planner.attention_layer import attention_layer, cache_formats
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import make
 from dsa_cp.planner.options import CommKind, PlanOptions
 from dsa_cp.planner.plan import PLAN_VERSION, Plan
 
-__all__ = ["PLAN_VERSION", "CommKind", "Plan", "PlanOptions", "make_plan", "plan_for"]
+__all__ = ["PLAN_VERSION", "CommKind", "Plan", "PlanOptions", "attention_layer", "cache_formats", "make_plan", "plan_for"]
 
 
 def plan_for(options: PlanOptions, capabilities: Mapping[str, Capability] = CAPABILITIES) -> Plan:

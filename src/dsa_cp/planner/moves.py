@@ -161,9 +161,9 @@ def _result_strides(contract: StageContract) -> set[str]:
 
 def _bind_formats(contract: StageContract, bound: Bound) -> bool:
     """Bind what the row formats of a call stand for; False where no format of KV rows is of that kind."""
+    makers = [KV_FORMATS[name] for name in KV_FORMATS.known()]
     for param in contract.params:
-        is_format = param.kind is RowFormat
-        if is_format and not any(_bind_format(param.hint, make(512, 64), bound) for make in KV_FORMATS.values()):
+        if param.kind is RowFormat and not any(_bind_format(param.hint, make(512, 64), bound) for make in makers):
             return False
     return True
 

@@ -61,8 +61,7 @@ class PlanOptions(BaseModel):
     def _is_legal(self) -> "PlanOptions":
         """Raise ArgumentError DSA602 for a layout, row format or count that cannot be."""
         layout_by_name(self.layout)
-        if self.kv_format not in KV_FORMATS:
-            raise ArgumentError(f"row format {self.kv_format!r} is not known; known are {', '.join(KV_FORMATS)}")
+        KV_FORMATS.named(self.kv_format)
         for name in _COUNTS:
             count = getattr(self, name)
             if count is not None and count < 1:

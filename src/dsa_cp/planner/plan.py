@@ -60,7 +60,7 @@ class Plan(Data):
         version: of the JSON form.
         options: what it was made for.
         stages: the stages in order, those of K first.
-        placement: written name of the placement; `wiring.PLACEMENTS` has the function.
+        placement: written name of the placement; `dsa_cp.layer.placements.PLACEMENTS` has the function.
         steps: K as it is given, then after each stage.
         cost: what it costs a layer.
         decisions: what was decided, and why.

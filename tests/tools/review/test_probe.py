@@ -10,15 +10,16 @@ import dsa_contracts.stages as contracts
 import dsa_cp.stages as stages
 from dsa_contracts import CpBatch, contract_of
 from dsa_contracts.dsa.row_formats import bf16_format, index_fp8_format
-from dsa_cp.layer.wiring import PLACEMENTS, wire
+from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import make_plan
+from dsa_cp.planner.search import legal_paths
 from dsa_cp.tools.review.probe.cases import cases_of
-from dsa_cp.tools.review.probe.fake import FITS, Outcome, outcome_of
-from dsa_cp.tools.review.probe.path import data_readers, probe_path
-from dsa_cp.tools.review.probe.report import lines_of
-from dsa_cp.tools.review.probe.sizes import model_for, probe_batch, sizes_for
-from dsa_cp.tools.review.probe.stages import ProbeResult, checked, probe_case, probe_stages
+from dsa_cp.tools.review.probe.fake import FITS, ProbeOutcome, outcome_of
+from dsa_cp.tools.review.probe.path_probe import data_readers, probe_path
+from dsa_cp.tools.review.probe.probe_report import lines_of
+from dsa_cp.tools.review.probe.sizes import CP_SIZE, probe_batch, sizes_for
+from dsa_cp.tools.review.probe.stage_probe import ProbeResult, checked, probe_case, probe_stages
 
 READERS = ("attend", "gather_write_kv", "gather_write_kv_and_index", "select_topk", "write_kv")
 DERIVED = {"nnz_gathered", "qk_rope_head_dim", "qk_head_dim", "num_slots", "cos_sin_width", "row_bytes", "index_row_bytes"}
@@ -46,14 +47,9 @@ def test_each_stage_fits_in_every_case(name: str) -> None:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_the_whole_path_fits_with_the_contracts_of_stages_that_read_data_in_their_place(placement: str) -> None:
-    formats = {
-        "fp8": "rope_quantize_gather" in placement,
-        "fp8_656": placement.endswith("quantize_rows") or "_rows_" in placement,
-    }
-    row_format = next((name for name, is_it in reversed(formats.items()) if is_it), "bf16")
-    model = model_for(f"{row_format} {'index_bf16' if row_format == 'bf16' else 'index_fp8'}")
-    wiring = wire(make_plan("torch_reference", row_format, placement=placement), model)
-    result = probe_path(placement, wiring, Zigzag(), READERS)
+    row_format = next(path.row_format for path in legal_paths(Zigzag) if path.name == placement)
+    plan = make_plan("torch_reference", row_format, cp_size=CP_SIZE, placement=placement)
+    result = probe_path(plan, Zigzag(), READERS)
     assert (result.fake, result.real) == (FITS, FITS)
 
 
@@ -117,14 +113,14 @@ def test_any_error_of_a_call_becomes_an_outcome() -> None:
         raise KeyError("x")
 
     assert outcome_of(lambda: None) == FITS
-    assert outcome_of(fail) == Outcome("failed", "KeyError: 'x'")
+    assert outcome_of(fail) == ProbeOutcome("failed", "KeyError: 'x'")
 
 
 def test_the_report_has_a_line_a_subject_and_a_remark_a_fault() -> None:
-    reads = Outcome("data-dependent", "aten.item", "file.py:3: x.item()")
+    reads = ProbeOutcome("data-dependent", "aten.item", "file.py:3: x.item()")
     results = [
         ProbeResult("a", "one", FITS),
-        ProbeResult("a", "two", Outcome("refused", "wrong", "")),
+        ProbeResult("a", "two", ProbeOutcome("refused", "wrong", "")),
         ProbeResult("b", "", reads, FITS),
         ProbeResult("path p", "zigzag", FITS, FITS, ("b",)),
     ]

@@ -84,7 +84,7 @@ def test_files_that_hold_nothing_of_their_stage_are_found(tmp_path: Path) -> Non
 )
 def test_the_path_does_not_decide_again_what_the_plan_has_decided(tmp_path: Path, test: str, name: str) -> None:
     found = [line.partition(" ")[2] for line in lines(build(tmp_path, src__dsa_cp__layer__path=test))]
-    text = f"REV003 path.py branches on {name}; the plan has decided that, and wiring has the function"
+    text = f"REV003 path.py branches on {name}; the plan has decided that, and its route has the function"
     assert found == ([text] if name else [])
 
 
@@ -136,14 +136,14 @@ def test_the_contracts_import_three_libraries(tmp_path: Path) -> None:
 def test_a_backend_library_has_one_folder(tmp_path: Path) -> None:
     build(
         tmp_path,
-        src__dsa_cp__kernels__triton_jit__shift="import triton\n",
-        src__dsa_cp__kernels__triton_jit__turn="import triton.language as tl\n",
+        src__dsa_cp__triton_jit__turned="import triton\n",
+        src__dsa_cp__triton_jit__turn="import triton.language as tl\n",
         src__dsa_cp__comm__symmetric="import torch.distributed as dist\nfrom triton import jit\n",
         src__dsa_cp__comm__distributed="from torch import distributed\n",
     )
     assert lines(tmp_path) == [
         (
-            "src/dsa_cp/comm/symmetric.py:2:1 REV007 triton is imported here and in src/dsa_cp/kernels/triton_jit;"
+            "src/dsa_cp/comm/symmetric.py:2:1 REV007 triton is imported here and in src/dsa_cp/triton_jit;"
             " each backend library has one folder"
         )
     ]
@@ -188,3 +188,43 @@ def test_a_part_of_a_house_is_judged_by_the_whole_of_it(tmp_path: Path) -> None:
 
 def test_a_stub_that_breaks_nothing_alone_breaks_nothing_in_the_house(tmp_path: Path) -> None:
     assert lines(build(tmp_path, dsa_contracts__stages__shift=STUB), "dsa_contracts/stages/shift.py") == []
+
+
+OTHER = "say in the name what tells them apart"
+
+
+def test_a_name_leads_to_one_module(tmp_path: Path) -> None:
+    build(
+        tmp_path,
+        dsa_contracts__dsa__rows='"""Marks."""\n',
+        src__dsa_cp__layer__rows='"""Others."""\n',
+        src__dsa_cp__stages__rows='"""A helper."""\n',
+        src__dsa_cp__triton_jit__rows='"""Rows on a device."""\n',
+        src__dsa_cp__triton_jit__shift='"""A stage on a device."""\n',
+        src__dsa_cp__layer____init__='"""The layer."""\n',
+        src__dsa_cp__stages____init__='"""The stages."""\n',
+        tests__layer__rows='"""Of a test."""\n',
+    )
+    assert lines(tmp_path) == [
+        f"src/dsa_cp/layer/rows.py:1:1 REV016 rows.py is also dsa_contracts/dsa/rows.py; {OTHER}",
+        f"src/dsa_cp/stages/rows.py:1:1 REV016 rows.py is also dsa_contracts/dsa/rows.py; {OTHER}",
+    ]
+
+
+TWO_ROWS = """
+if True:
+
+    class Row:
+        \"\"\"Another.\"\"\"
+
+else:
+
+    class Row:
+        \"\"\"The same in words.\"\"\"
+"""
+
+
+def test_a_name_leads_to_one_class(tmp_path: Path) -> None:
+    row, line = 'class Row:\n    """A row."""\n', 'class Line:\n    """A line."""\n'
+    build(tmp_path, src__dsa_cp__layer__rows=row + line, src__dsa_cp__comm__wire=TWO_ROWS, tests__layer__rows=line)
+    assert lines(tmp_path) == [f"src/dsa_cp/layer/rows.py:1:1 REV017 class Row is also in src/dsa_cp/comm/wire.py; {OTHER}"]

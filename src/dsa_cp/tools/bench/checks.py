@@ -4,7 +4,7 @@ Calls are recorded from a run of a small model, so that arguments, brands and ba
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args, get_origin
@@ -18,19 +18,19 @@ from torch import Tensor
 import dsa_cp.stages as stages
 from dsa_contracts import Comm, Mode, contract_of, stage
 from dsa_contracts.core.contract import StageContract, resolve_hints
+from dsa_contracts.core.runtime.observe import observe
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.demo.cells import BACKENDS, RunSpec, make_job
 from dsa_cp.demo.run import run_rank
 from dsa_cp.demo.schedule import build_schedule
 from dsa_cp.demo.trace import TraceRequest
-from dsa_cp.layer import local_batch
 from dsa_cp.layer.kernel_sets import KERNEL_SETS, TorchKernels, observed
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import make_plan
 from dsa_cp.tools.bench.measure import Timing, time_host
 
-WAYS = ("remembered", "hand-written asserts", "jaxtyping + beartype", "jaxtyping + typeguard")
+WAYS = ("remembered", "watched", "hand-written asserts", "jaxtyping + beartype", "jaxtyping + typeguard")
 FEW_CALLS = 100
 """Calls a repetition for the ways that take tens of microseconds."""
 
@@ -64,12 +64,8 @@ def record_calls(kv_formats: tuple[str, ...] = ("fp8", "bf16", "fp8_656")) -> di
 
 @contextmanager
 def _recording(found: dict[str, RecordedCall]) -> Iterator[None]:
-    """Let the path note the last call of every stage; the two that make a batch's index tensors are called by name."""
-    with ExitStack() as replaced:
-        replaced.enter_context(patch.dict(KERNEL_SETS, {"torch": observed(TorchKernels, partial(_note, found))}))
-        for name in ("rebuild_positions", "reorder_causal_lens"):
-            function: Callable[..., Any] = getattr(observed(TorchKernels, partial(_note, found)), name)
-            replaced.enter_context(patch.object(local_batch, name, function))
+    """Let the path note the last call of every stage."""
+    with patch.dict(KERNEL_SETS, {"torch": observed(TorchKernels, partial(_note, found))}):
         yield
 
 
@@ -128,11 +124,36 @@ def hand_written(call: RecordedCall) -> Callable[..., Any]:
     return function
 
 
+def watched(call: RecordedCall) -> Callable[..., Any]:
+    """Return the body between the `before` and the `after` of an observer, which is given all arguments by name.
+
+    A group is left out: an observer adds no collective.
+    """
+    contract = call.contract
+    watch = observe(contract.stub, mode=Mode.DEVELOPMENT)
+    shown = ", ".join(f"{name}={name}" for name in contract.names if name != contract.comm_param)
+    names = [record.name for record in contract.returns]
+    results = [f"{name}=made[{at}]" if len(names) > 1 else f"{name}=made" for at, name in enumerate(names)]
+    lines = [
+        f"def {contract.name}({', '.join(contract.names)}):",
+        f"seen = before({shown})",
+        f"made = {_fresh(call.result)}",
+        f"after({', '.join(['seen', *results])})",
+        "return made",
+    ]
+    space: dict[str, Any] = {"result": call.result, "before": watch.before, "after": watch.after}
+    exec("\n    ".join(lines), space)
+    function: Callable[..., Any] = space[contract.name]
+    return function
+
+
 def checked_by(way: str, call: RecordedCall) -> Callable[..., Any] | None:
     """Return the body under one way of checking; None where its package is not installed."""
     body = empty_body(call)
     if way == "remembered":
         return stage(call.contract.stub, mode=Mode.DEVELOPMENT)(body)
+    if way == "watched":
+        return watched(call)
     if way == "hand-written asserts":
         return hand_written(call)
     if way == "jaxtyping + beartype":

@@ -1,7 +1,8 @@
 """Whether adjacent stages of a layer fit, for every number of rows and every legal placement of the gather.
 
-What is proven: in the calls of `stage_steps`, every dim of every argument has the size that it has in the batch, in the row
-format or in the rest of the call, and rows, order, RoPE and packing state, dtype and strides are what the stage takes.
+What is proven: in the calls that a layer makes, as `stage_steps` records them, every dim of every argument has the size that
+it has in the batch, in the row format or in the rest of the call, and rows, order, RoPE and packing state, dtype and strides
+are what the stage takes.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Goal, Obligation
-from dsa_cp.tools.prove.stage_steps import BATCH_STEPS, GATHER_BEFORE_ROPE, Step, attend_step, indexer_steps, placement_steps
+from dsa_cp.tools.prove.stage_steps import Step, early_gather_steps, layer_steps
 from dsa_cp.tools.prove.stage_walk import Walk
 from dsa_cp.tools.prove.terms import Ask, Term
 
@@ -23,17 +24,16 @@ def _rank_len(cut: Cut, rank: Term) -> Term:
     return found
 
 
-def layer_fits(name: str, placement: tuple[Step, ...], kv_format: str, cut: Cut, ask: Ask) -> Iterator[Goal]:
+def layer_fits(name: str, steps: tuple[Step, ...], kv_format: str, cut: Cut, ask: Ask) -> Iterator[Goal]:
     """The calls of a layer fit on every rank, with padding rows and without.
 
     Args:
         name: name of the placement.
-        placement: its calls.
+        steps: the calls of a layer with it.
         kv_format: name of the pool's row format.
         cut: the batch.
         ask: gives the rank, and sizes that no batch decides.
     """
-    steps = (*BATCH_STEPS, *indexer_steps(placement), *placement, attend_step(placement))
     rank = ask("cp_rank", 0)
     for own_rows in ("nnz_local", "nnz_padded"):
         walk = Walk(cut, ask, kv_format, own_rows, _rank_len(cut, rank))
@@ -46,12 +46,12 @@ def layer_fits(name: str, placement: tuple[Step, ...], kv_format: str, cut: Cut,
 def placements_fit(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """The calls of a layer fit under every placement that the planner finds legal."""
     for path in legal_paths(type(cut.layout)):
-        yield from layer_fits(path.name, placement_steps(path), path.row_format, cut, ask)
+        yield from layer_fits(path.name, layer_steps(path.name), path.row_format, cut, ask)
 
 
 def early_gather_fits(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """The calls of a layer fit where K is gathered before `rope_quantize`: they do not."""
-    yield from layer_fits("gather_before_rope", GATHER_BEFORE_ROPE, "fp8", cut, ask)
+    yield from layer_fits("gather_before_rope", early_gather_steps(), "fp8", cut, ask)
 
 
 _STATEMENT = "dims, row widths, rows, order, RoPE state, dtype and strides fit from stage to stage, in every placement"

@@ -1,20 +1,38 @@
-"""The stage calls of a layer: which stage, and where each of its tensors comes from.
+"""The stage calls of a layer: which stage, and where each of its tensors comes from, recorded from a layer that runs.
 
-A placement's calls are the moves of the planner's legal paths; what stands around them in every layer is written down here.
-A test runs a layer with every placement and compares the calls that it makes, and who made each argument, with these.
-
-A source is `inputs.X` (`LayerInputs`), `local.X` (`LocalBatch`), `batch.X` (`CpBatch`), `setting.X`, `pools.kv`,
-`pools.index`, or `stage.X`: what the last call of that stage returned.
+A layer makes the same calls for every batch, rank and layout, since no function of it branches on any of them; so a run of
+five tokens on one rank shows them all. A test compares runs of other batches, ranks and layouts, and what the planner found.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import get_args, get_origin
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, get_origin
 
+import torch
+from torch import Tensor
+
+from dsa_contracts import Comm, CpBatch, Layout, contract_of, unchecked
+from dsa_contracts.core.contract import StageContract
 from dsa_contracts.core.errors import ContractDefinitionError
-from dsa_contracts.dsa.states import Bf16Row, Packed, PackedRowStride
-from dsa_cp.planner.moves import Move, flowing
-from dsa_cp.planner.search import Path
+from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_cp import stages
+from dsa_cp.comm import run_ranks
+from dsa_cp.demo.breakages import breakage_by_name
+from dsa_cp.demo.run import AnyLayer
+from dsa_cp.layer.cache import new_cache
+from dsa_cp.layer.inputs import draw, shard_inputs
+from dsa_cp.layer.kernel_sets import TorchKernels, observed
+from dsa_cp.layer.local_batch import local_batch, padded_local_batch
+from dsa_cp.layer.models import MODELS
+from dsa_cp.layouts import Interleave, build_batch
+from dsa_cp.planner import attention_layer, cache_formats, make_plan
+from dsa_cp.planner.search import legal_paths
+
+BACKEND = "torch_reference"
+"""Takes every placement."""
+
+MODEL = MODELS["tiny"]
 
 
 @dataclass(frozen=True)
@@ -23,116 +41,145 @@ class Step:
 
     Attributes:
         stage: name of the stage.
-        sources: where each tensor argument comes from: (parameter, source).
-        row_format: mark of the row format, `kv` for that of the pool, `index` for the indexer's, or None.
-        strides: the class of strides that is asked for, where the stage takes one.
+        sources: where each tensor argument comes from: (parameter, source). A source is `inputs.X` (`LayerInputs`),
+            `local.X` (`LocalBatch`), `batch.X` (`CpBatch`), `setting.X`, `cache.kv`, `cache.index`, or `stage.X`: what the
+            last call of that stage returned.
+        marks: what stands for the arguments that choose types: (parameter, mark of the row format, or class).
     """
 
     stage: str
     sources: tuple[tuple[str, str], ...]
-    row_format: object = None
-    strides: object = None
+    marks: tuple[tuple[str, object], ...] = ()
 
 
-_STANDING = {"pool": "pools.kv", "cos_sin_cache": "setting.cos_sin_cache"}
-"""What a placement is given besides rows and the batch."""
+@dataclass(frozen=True)
+class Example:
+    """What is run to see the calls of a layer: any will do.
+
+    Attributes:
+        layout: which rank holds which tokens.
+        cp_size: ranks.
+        extend_lens: new tokens of each request.
+        padded: whether a rank's rows have padding rows among them.
+    """
+
+    layout: Layout = field(default_factory=Interleave)
+    cp_size: int = 1
+    extend_lens: tuple[int, ...] = (5,)
+    padded: bool = False
 
 
-def placement_steps(path: Path) -> tuple[Step, ...]:
-    """Return the calls of a placement."""
-    return tuple(_step_of(move) for move in path.moves)
+def as_planned(layer: AnyLayer) -> AnyLayer:
+    """Return a layer as its plan makes it."""
+    return layer
 
 
-def _step_of(move: Move) -> Step:
-    """Return a move as a call; raises ContractDefinitionError DSA001 where an argument comes from nowhere."""
-    contract = move.contract
-    sources = {name: f"{held.maker}.{held.name}" for name, held in zip(flowing(contract), move.taken, strict=True)}
-    sources |= dict(move.sources)
-    for param in contract.params:
-        if param.spec is not None and param.name not in sources:
-            if param.name not in _STANDING:
+@cache
+def layer_steps(placement: str) -> tuple[Step, ...]:
+    """Return the calls of a layer with a placement, those that are made once per batch first."""
+    return recorded_steps(placement, Example())
+
+
+@cache
+def early_gather_steps() -> tuple[Step, ...]:
+    """Return the calls of a layer whose K is gathered before its fused RoPE, as `dsa-cp run --break gather-early` runs it.
+
+    On one rank all rows are this rank's, so that it runs to its end where no contract is checked.
+    """
+    broken = breakage_by_name("gather-early")
+    with unchecked():
+        return recorded_steps("rope_quantize_gather", Example(), broken.amend)
+
+
+def recorded_steps(placement: str, example: Example, amend: Callable[[AnyLayer], AnyLayer] = as_planned) -> tuple[Step, ...]:
+    """Return the calls that rank 0 of a group makes in one layer.
+
+    Args:
+        placement: name of the placement.
+        example: the batch and the group.
+        amend: changes the layer before it runs.
+
+    Raises:
+        ContractDefinitionError: DSA001, a tensor argument is none that this module knows.
+    """
+    row_format = next(path.row_format for path in legal_paths(type(example.layout)) if path.name == placement)
+    sizes = {"layout": example.layout.name, "cp_size": example.cp_size}
+    plan = make_plan(BACKEND, row_format, placement=placement, **sizes)  # type: ignore[arg-type]
+
+    def body(comm: Comm) -> tuple[list[Call], dict[str, Any]]:
+        calls: list[Call] = []
+        kernels = observed(TorchKernels, lambda *call: calls.append(Call(*call)))
+        batch = _batch(example, comm)
+        make_local: Any = padded_local_batch if example.padded else local_batch
+        layer = amend(attention_layer(batch, MODEL, plan, comm, kernels, local=make_local(batch, kernels)))
+        drawn = draw(MODEL, batch.nnz, 0, 0, 0, batch.device)
+        inputs = shard_inputs(drawn, MODEL, layer.setting.local, batch)
+        kv_cache = new_cache(cache_formats(plan, MODEL), 1 + batch.num_requests, batch.page_size)
+        layer(inputs, kv_cache, 0)
+        setting = layer.setting
+        return calls, {"batch": batch, "local": setting.local, "setting": setting, "inputs": inputs, "cache": kv_cache}
+
+    calls, owners = run_ranks(example.cp_size, body)[0]
+    return tuple(_steps(calls, _standing(owners)))
+
+
+def _batch(example: Example, comm: Comm) -> CpBatch[Any]:
+    """Return the batch of an example: request r on page r + 1."""
+    pages = torch.arange(1, 1 + len(example.extend_lens), dtype=torch.int32)[:, None]
+    slots = [64 * (at + 1) + token for at, length in enumerate(example.extend_lens) for token in range(length)]
+    places = {"out_cache_loc": torch.tensor(slots), "page_table": pages, "page_size": 64}
+    alignment = 8 if example.padded else 1
+    return build_batch(
+        example.layout,
+        comm.size,
+        comm.rank,
+        example.extend_lens,
+        row_alignment=alignment,
+        **places,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as it was made: the stage's name, its arguments by position, and what it returned."""
+
+    stage: str
+    args: tuple[object, ...]
+    result: object
+
+
+def _standing(owners: dict[str, Any]) -> dict[int, str]:
+    """Return the source of every tensor that a layer has before its first call, by the object's id; later owners name it."""
+    found = {}
+    for owner, values in owners.items():
+        for item in fields(values):
+            value = getattr(values, item.name)
+            if isinstance(value, Tensor):
+                found[id(value)] = f"{owner}.{item.name}"
+    return found
+
+
+def _steps(calls: list[Call], sources: dict[int, str]) -> Iterator[Step]:
+    """Yield calls with the sources of their arguments; what a call returns is a source of those after it."""
+    for call in calls:
+        contract = contract_of(getattr(stages, call.stage))
+        yield _step(contract, call, sources)
+        results = call.result if isinstance(call.result, tuple) else (call.result,)
+        for record, result in zip(contract.returns, results, strict=False):
+            sources[id(result)] = f"{call.stage}.{record.name}"
+
+
+def _step(contract: StageContract, call: Call, sources: dict[int, str]) -> Step:
+    """Return a call as a step; raises ContractDefinitionError DSA001 where an argument comes from nowhere."""
+    taken: list[tuple[str, str]] = []
+    marks: list[tuple[str, object]] = []
+    for param, value in zip(contract.params, call.args, strict=True):
+        if isinstance(value, Tensor):
+            if id(value) not in sources:
                 raise ContractDefinitionError(f"{contract.name}: nothing says where {param.name} comes from")
-            sources[param.name] = _STANDING[param.name]
-    return Step(contract.name, tuple(sources.items()), next(_formats_of(move), None), move.strides)
-
-
-def _formats_of(move: Move) -> Iterator[object]:
-    """Yield the marks of the row formats of what a move takes and makes."""
-    for held in (*move.taken, *move.made):
-        if get_origin(held.spec.state) is Packed:
-            yield get_args(held.spec.state)[0]
-
-
-def _step(stage: str, row_format: object = None, strides: object = None, /, **sources: str) -> Step:
-    return Step(stage, tuple(sources.items()), row_format, strides)
-
-
-def _apply_rope(x: str) -> Step:
-    return _step("apply_rope", x=x, positions="rebuild_positions.positions", cos_sin_cache="setting.cos_sin_cache")
-
-
-BATCH_STEPS = (
-    _step("rebuild_positions", positions="batch.positions", rows="local.rows"),
-    _step("reorder_causal_lens", causal_lens="batch.causal_lens", rows="local.rows"),
-)
-"""Once per batch."""
-
-
-def indexer_steps(placement: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the calls of every layer before its placement: the indexer's rows go the way that the placement goes."""
-    placed: tuple[Step, ...] = (
-        _step("all_gather_kv", "index", kv="pack_index_key.index_kv"),
-        _step("write_kv", "index", pool="pools.index", kv="all_gather_kv.gathered", loc="batch.rank_major_loc"),
-    )
-    if any(step.stage == "gather_write_kv" for step in placement):
-        written = {"pool": "pools.index", "kv": "pack_index_key.index_kv", "loc": "batch.rank_major_loc"}
-        placed = (_step("gather_write_kv", "index", **written),)
-    return (
-        _apply_rope("inputs.k_index"),
-        _step("pack_index_key", "index", k_index="apply_rope.rotated"),
-        *placed,
-        _apply_rope("inputs.q_index"),
-        _step(
-            "select_topk",
-            "index",
-            q_index="apply_rope.rotated",
-            head_weights="inputs.head_weights",
-            pool="pools.index",
-            causal_lens="reorder_causal_lens.local_causal_lens",
-            request_of_row="local.request_of_row",
-            page_table="batch.page_table",
-        ),
-    )
-
-
-def attend_step(placement: tuple[Step, ...]) -> Step:
-    """Return the call that ends a layer: it takes the queries that the placement made."""
-    return _step(
-        "attend",
-        "kv",
-        q="merge_q.q" if any(step.stage == "merge_q" for step in placement) else "rope_quantize.q",
-        pool="pools.kv",
-        topk_indices="select_topk.topk_indices",
-        causal_lens="reorder_causal_lens.local_causal_lens",
-        request_of_row="local.request_of_row",
-        page_table="batch.page_table",
-    )
-
-
-GATHER_BEFORE_ROPE = (
-    _step("pack_kv", Bf16Row, k_nope="inputs.k_nope", k_rope="inputs.k_rope"),
-    _step("all_gather_kv", Bf16Row, kv="pack_kv.kv"),
-    _step("restore_order", gathered="all_gather_kv.gathered"),
-    _step("split_kv", Bf16Row, PackedRowStride, kv="restore_order.restored"),
-    _step(
-        "rope_quantize",
-        q_nope="inputs.q_nope",
-        q_rope="inputs.q_rope",
-        k_nope="split_kv.k_nope",
-        k_rope="split_kv.k_rope",
-        positions="rebuild_positions.positions",
-        cos_sin_cache="setting.cos_sin_cache",
-    ),
-    _step("write_kv", "kv", pool="pools.kv", kv="rope_quantize.kv", loc="batch.out_cache_loc"),
-)
-"""What sglang did before sgl-project/sglang#29161, into a pool of flat fp8 rows; no placement."""
+            taken.append((param.name, sources[id(value)]))
+        elif isinstance(value, RowFormat):
+            marks.append((param.name, value.mark))
+        elif get_origin(param.hint) is type:
+            marks.append((param.name, value))
+    return Step(contract.name, tuple(taken), tuple(marks))

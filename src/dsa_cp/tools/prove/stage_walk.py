@@ -11,10 +11,10 @@ import dsa_contracts.stages as stubs
 from dsa_contracts import CpBatch
 from dsa_contracts.core.bound_dims import BoundDims
 from dsa_contracts.core.contract import ParamRecord, StageContract, contract_of, make_param
-from dsa_contracts.core.marks import F32, dim_name, dim_text, mark_text
+from dsa_contracts.core.marks import dim_name, dim_text, mark_text
 from dsa_contracts.core.matching import substitute, unify
 from dsa_contracts.core.tensors import TensorSpec
-from dsa_contracts.dsa.dims import RowBytes
+from dsa_contracts.dsa.dims import IndexRowBytes, RowBytes
 from dsa_contracts.dsa.row_formats import (
     RowFormat,
     bf16_format,
@@ -24,6 +24,7 @@ from dsa_contracts.dsa.row_formats import (
     index_fp8_format,
 )
 from dsa_contracts.dsa.states import Packed
+from dsa_cp.layer.cache import LayerCache
 from dsa_cp.layer.inputs import LayerInputs
 from dsa_cp.layer.local_batch import LocalBatch
 from dsa_cp.layer.models import MODELS
@@ -36,7 +37,13 @@ from dsa_cp.tools.prove.terms import Ask, Term
 MODEL = MODELS["deepseek-v3.2"]
 """Widths of rows are this model's; numbers of rows are any."""
 
-_OWNERS: dict[str, type] = {"inputs": LayerInputs, "local": LocalBatch, "batch": CpBatch, "setting": Setting}
+_OWNERS: dict[str, type] = {
+    "inputs": LayerInputs,
+    "local": LocalBatch,
+    "batch": CpBatch,
+    "setting": Setting,
+    "cache": LayerCache,
+}
 
 
 @dataclass(frozen=True)
@@ -83,11 +90,7 @@ def _model_sizes() -> dict[str, Term]:
 def _stated(source: str) -> TensorSpec:
     """Return the spec of a source that no stage makes."""
     owner, _, name = source.partition(".")
-    if owner == "pools":
-        params = contract_of(stubs.write_kv).params
-        spec = next(param.spec for param in params if param.name == "pool")
-    else:
-        spec = make_param(name, get_type_hints(_OWNERS[owner])[name]).spec
+    spec = make_param(name, get_type_hints(_OWNERS[owner])[name]).spec
     if spec is None:
         raise KeyError(f"{source} is no tensor")
     return spec
@@ -117,24 +120,17 @@ class Walk:
         cut, self._formats = self.cut, _formats()
         by_name = {row_format.name: row_format for row_format in self._formats.values()}
         kv = by_name[self.kv_format]
-        self._named = {"kv": kv, "index": by_name["index_fp8" if kv.is_quantized else "index_bf16"]}
+        self._cached = {"F": kv.mark, "FI": by_name["index_fp8" if kv.is_quantized else "index_bf16"].mark}
         self._sizes = {"nnz": cut.nnz, "nnz_local": self.nnz_local, "nnz_padded": cut.nnz_padded}
         self._sizes |= {"nnz_gathered": cut.cp_size * cut.nnz_padded, "num_requests": cut.num_requests}
         self._sizes |= {name: self.ask(name, 1) for name in ("num_pages", "page_size", "max_pages", "max_position")}
         self._sizes |= _model_sizes()
 
-    def _format(self, wanted: object) -> RowFormat[Any, Any, Any]:
-        """Return a row format by mark, or by the pool that it is for."""
-        return self._formats[wanted] if wanted in self._formats else self._named[str(wanted)]
-
     def _value(self, source: str) -> Value:
         """Return what a source gives."""
         if source in self._made:
             return self._made[source]
-        marks: dict[str, object] = {"L": type(self.cut.layout)}
-        owner, _, name = source.partition(".")
-        if owner == "pools":
-            marks["F"] = self._format(name).mark
+        marks: dict[str, object] = {"L": type(self.cut.layout), **self._cached}
         return self._typed(_stated(source), marks, {"N": Size(self.own_rows, self._sizes[self.own_rows])})
 
     def _typed(self, spec: TensorSpec, marks: dict[str, object], sizes: dict[str, Size]) -> Value:
@@ -150,9 +146,9 @@ class Walk:
 
     def _stated_size(self, dim: object, state: object, sizes: dict[str, Size]) -> Size | None:
         """Return what a dim is by row format, by the call or by the batch, None where nothing says it."""
-        if dim is RowBytes and get_origin(state) is Packed:
-            return Size("row_bytes", self._formats[get_args(state)[0]].row_bytes)
         text = dim_text(dim)
+        if dim in (RowBytes, IndexRowBytes) and get_origin(state) is Packed:
+            return Size(text, self._formats[get_args(state)[0]].row_bytes)
         return sizes.get(text) or (Size(text, self._sizes[text]) if text in self._sizes else None)
 
     def call(self, step: Step) -> tuple[list[Fact], list[Fact]]:
@@ -173,16 +169,13 @@ class Walk:
         return of_sizes, of_marks
 
     def _given_marks(self, contract: StageContract, step: Step, marks: dict[str, object]) -> Iterator[Fact]:
-        """Bind type variables through a row format, a class of strides and the dtype of the output."""
-        for param in contract.params:
-            given: tuple[object, ...] = ()
-            if get_origin(param.hint) is RowFormat:
-                given = self._format(step.row_format).type_marks
-            elif get_origin(param.hint) is type:
-                given = (F32 if step.strides is None else step.strides,)
-            for pattern, mark in zip(get_args(param.hint), given, strict=False):
-                if not unify(pattern, mark, marks):
-                    yield Fact(f"{param.name}: what it is for", mark_text(mark), "=", mark_text(pattern))
+        """Bind type variables through row formats, a class of strides and the dtype of the output."""
+        for name, mark in step.marks:
+            param = contract.param(name)
+            given = self._formats[mark].type_marks if mark in self._formats else (mark,)
+            for pattern, given_mark in zip(get_args(param.hint), given, strict=False):
+                if not unify(pattern, given_mark, marks):
+                    yield Fact(f"{param.name}: what it is for", mark_text(given_mark), "=", mark_text(pattern))
 
     def _size_facts(
         self, param: ParamRecord, spec: TensorSpec, value: Value, state: object, sizes: dict[str, Size]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_cp.planner.backends import CAPABILITIES
-from dsa_cp.tools.review.facts import ROW_FORMATS
+from dsa_cp.tools.review.contract_facts import ROW_FORMATS
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.sources import Source, Tree
 from dsa_cp.tools.review.rules.stubs import CONTRACT, bound_functions
@@ -15,7 +15,7 @@ BACKENDS = frozenset(CAPABILITIES) | {"flashinfer", "triton", "flash_mla"}
 _FORMATS = frozenset(row_format.name for row_format in ROW_FORMATS if isinstance(row_format, RowFormat))
 _BACKEND_WORD = re.compile(r"backend")
 _PLANNED_WORD = re.compile(r"backend|capabilit|(?:^|_)plan(?:$|_)|placement|(?:row|kv|index)_format")
-PATH_FILES = ("path.py", "placements.py", "indexer.py")
+PATH_FILES = ("path.py", "placements.py", "delivery.py", "indexer.py", "local_rows.py")
 """The modules that make the path of a layer, in `src/dsa_cp/layer`."""
 
 
@@ -63,7 +63,7 @@ def path_branches(tree: Tree) -> Iterator[Finding]:
         for test in tests_of(source.tree) if source is not None else ():
             what = decided_by(test, _PLANNED_WORD, BACKENDS | _FORMATS)
             if source is not None and what is not None:
-                text = f"{name} branches on {what}; the plan has decided that, and wiring has the function"
+                text = f"{name} branches on {what}; the plan has decided that, and its route has the function"
                 yield finding(source, test, "REV003", text)
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from dsa_contracts.core.marks import Dim, dim_name
 from dsa_contracts.dsa import dims, states, typevars
-from dsa_cp.tools.review.facts import variable_text
+from dsa_cp.tools.review.contract_facts import variable_text
 
 
 @dataclass(frozen=True)

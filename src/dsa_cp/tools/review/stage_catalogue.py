@@ -9,9 +9,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dsa_contracts.core.contract import StageContract
 from dsa_contracts.core.errors import CODES, ArgumentError
+from dsa_cp.tools.review.contract_facts import ROW_FORMATS, ContractFacts, StageFacts, contract_facts, stage_facts
 from dsa_cp.tools.review.docstrings import DocFacts, read_docstring
-from dsa_cp.tools.review.facts import ROW_FORMATS, ContractFacts, StageFacts, contract_facts, stage_facts
-from dsa_cp.tools.review.words import Word, dim_words, variable_words
+from dsa_cp.tools.review.fact_words import Word, dim_words, variable_words
 from dsa_cp.tools.stage_table import stage_contracts
 
 
@@ -102,7 +102,7 @@ def environment(*, is_html: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals["codes"] = CODES
+    made.globals["codes"] = {code: text for code, text in CODES.items() if code.startswith("DSA")}
     made.filters["cell"] = lambda text: text.replace("|", "\\|")
     return made
 

@@ -1,4 +1,4 @@
-"""Rules about size, and about files that are no Python."""
+"""Rules about the length of functions, and about files that are no Python."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.sources import Tree
 
-MODULE_LINES = 250
 FUNCTION_LINES = 40
 
 
@@ -16,14 +15,6 @@ def unreadable(tree: Tree) -> Iterator[Finding]:
         if source.error is not None:
             error = source.error
             yield Finding(source.shown, error.lineno or 1, error.offset or 1, "REV000", f"no Python: {error.msg}")
-
-
-def long_modules(tree: Tree) -> Iterator[Finding]:
-    """Yield modules that are too long."""
-    for source in tree.sources:
-        lines = len(source.text.splitlines())
-        if lines > MODULE_LINES:
-            yield finding(source, None, "REV013", f"{lines} lines; split what is over {MODULE_LINES}")
 
 
 def long_functions(tree: Tree) -> Iterator[Finding]:
@@ -45,7 +36,6 @@ def body_lines(function: ast.FunctionDef) -> int:
 NO_PYTHON = Rule(
     "REV000", "every file parses", "what does not parse is not reviewed, and no other rule speaks of it", False, unreadable
 )
-LONG_MODULE = Rule("REV013", f"no module is over {MODULE_LINES} lines", "a long module has two subjects", False, long_modules)
 LONG_FUNCTION = Rule(
     "REV014",
     f"no function body is over {FUNCTION_LINES} lines, signature and docstring not counted",

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from dsa_contracts.core.errors import CODES
 from dsa_cp.tools.review.docstrings import parse_docstring
-from dsa_cp.tools.review.rules.files import CONTRACTS, TESTS, stage_stems
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.sources import Source, Tree
-from dsa_cp.tools.review.rules.stubs import CONTRACT, Bound, all_bound, bound_functions, last_name, texts
+from dsa_cp.tools.review.rules.stage_files import CONTRACTS, TESTS, stage_stems
+from dsa_cp.tools.review.rules.stubs import CONTRACT, BoundFunction, all_bound, bound_functions, last_name, texts
 
 _CODE = re.compile(r"DSA\d{3}")
 EVERY_STAGE = "test_every_stage.py"
 """The test of what all stages refuse alike."""
 
 
-def listed(bound: Bound) -> list[str]:
+def listed(bound: BoundFunction) -> list[str]:
     """Return the codes that a stub's docstring lists, ranges written out."""
     raises = parse_docstring(ast.get_docstring(bound.function) or "").raises
     return list(dict.fromkeys(code for codes in raises.values() for code in codes))
@@ -36,7 +36,7 @@ def unlisted(tree: Tree) -> Iterator[Finding]:
                 yield finding(bound.source, bound.function, "REV015", f"{bound.function.name}: there is no code {code}")
 
 
-def _invariant_codes(bound: Bound, made: dict[str, set[str]]) -> set[str]:
+def _invariant_codes(bound: BoundFunction, made: dict[str, set[str]]) -> set[str]:
     """Return the codes of a contract's invariants: as their factories have them, or as they are given here."""
     found: set[str] = set()
     for keyword in bound.call.keywords:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Group(StrEnum):
+class GroupChoice(StrEnum):
     """Whether ranks reach each other's memory."""
 
     COLLECTIVE = "collective"
