@@ -409,6 +409,7 @@ class CpBatch(Scope, Generic[L]):
         page_size: int = 64,
         device: torch.device | str | None = None,
         plan: str = "",
+        decodes: Listed[bool] = (),
         indices: Mapping[str, Tensor] | None = None,
     ) -> "CpBatch[L]":
         """Return the batch that an engine has cut: its segments, its row counts, its slots, and index tensors that it made.
@@ -431,6 +432,7 @@ class CpBatch(Scope, Generic[L]):
             page_size: slots of a page.
             device: of the index tensors; None for that of `out_cache_loc`, else of `page_table`, else the CPU.
             plan: name of the plan that the path follows.
+            decodes: whether each request is a decode, which some layouts put elsewhere; empty where none is.
             indices: index tensors of this class by name, as the engine has them; others are made from the segments.
 
         Raises:
@@ -438,7 +440,9 @@ class CpBatch(Scope, Generic[L]):
             ArgumentError: DSA602 (layout, page_size, device, plan, padding, a name in `indices`).
         """
         lens = (extend_lens, prefix_lens, padded_lens)
-        facts = engine_facts(layout, (cp_size, cp_rank), lens, rows, out_cache_loc, page_table, page_size, device, plan)
+        facts = engine_facts(
+            layout, (cp_size, cp_rank), lens, rows, out_cache_loc, page_table, page_size, device, plan, decodes
+        )
         unknown = sorted(set(indices or {}) - set(_INDEX_SPECS))
         if unknown:
             raise ArgumentError(f"indices has {unknown[0]!r}; it may have {', '.join(_INDEX_SPECS)}")

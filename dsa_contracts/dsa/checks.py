@@ -77,6 +77,17 @@ def checked_batch_lens(
     return extend, prefix, padded
 
 
+def decode_flags(decodes: Sequence[bool], num_requests: int) -> list[bool]:
+    """Return whether each request is a decode; raises BatchError DSA301 unless there is one bool a request, or no bool."""
+    flags = list(decodes) or [False] * num_requests
+    if len(flags) != num_requests:
+        raise BatchError(f"decodes has {len(flags)} flags, the batch has {num_requests} requests")
+    for request, flag in enumerate(flags):
+        if not isinstance(flag, bool):
+            raise BatchError(f"request {request}: decodes is {flag!r}; it must be True or False")
+    return flags
+
+
 def _check_sums(seq_lens: tuple[int, ...], prefix: tuple[int, ...], extend: tuple[int, ...]) -> None:
     """Raise BatchError DSA301 unless each sequence is its prefix and its extend, both without padding."""
     if len(seq_lens) != len(extend):

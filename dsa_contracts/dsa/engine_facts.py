@@ -6,7 +6,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dsa_contracts.dsa.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
+from dsa_contracts.dsa.checks import (
+    check_group,
+    check_options,
+    check_pages,
+    check_slots,
+    checked_batch_lens,
+    decode_flags,
+    device_of,
+)
 from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.index_source import IndexSource
 from dsa_contracts.dsa.layout import Layout
@@ -50,6 +58,7 @@ def engine_facts(
     page_size: int,
     device: torch.device | str | None,
     plan: str,
+    decodes: Sequence[bool],
 ) -> EngineFacts:
     """Check what `CpBatch.from_engine` got; arguments and errors are those described there."""
     check_group(*group)
@@ -67,7 +76,7 @@ def engine_facts(
             raise BatchError(message, code="DSA303")
         return fullest if rows.collective is None else rows.collective
 
-    source = IndexSource(layout, group[0], lens, target, rows_of_collective)
+    source = IndexSource(layout, group[0], lens, target, rows_of_collective, decode_flags(decodes, len(extend)))
     return EngineFacts(source, None if page_table is None else page_table.to(target))
 
 

@@ -54,7 +54,8 @@ class IndexSource:
         Raises:
             BatchError: DSA303, the layout's segments do not hold the rows of the batch.
         """
-        self.layout, self.cp_size, self.lens, self.device, self.decodes = layout, cp_size, lens, device, tuple(decodes)
+        self.layout, self.cp_size, self.lens, self.device = layout, cp_size, lens, device
+        self.decodes = tuple(decodes)
         self._host: dict[tuple[str, int], Tensor] = {}
         self._there: dict[tuple[str, int], Tensor] = {}
         self._tables: tuple[SegmentTable, ...] | None = None
@@ -67,7 +68,7 @@ class IndexSource:
     def __getstate__(self) -> dict[str, object]:
         """What a copy takes along: no lock, and nothing that can be made anew."""
         kept = {
-            name: getattr(self, name) for name in ("layout", "cp_size", "lens", "device", "decodes", "rows", "nnz_padded")
+            name: getattr(self, name) for name in ("layout", "cp_size", "lens", "decodes", "device", "rows", "nnz_padded")
         }
         return {**kept, "_host": {}, "_there": {}, "_tables": None, "_gathered": None, "_facts": None}
 
@@ -100,8 +101,7 @@ class IndexSource:
         """The segments of each rank; raises BatchError DSA303 where there is not one table a rank."""
         with self._lock:
             if self._tables is None:
-                cut = self.layout.segment_tables_with_decodes
-                tables = tuple(cut(self.lens[2], self.cp_size, self.decodes))
+                tables = tuple(self.layout.segment_tables_with_decodes(self.lens[2], self.cp_size, self.decodes))
                 if len(tables) != self.cp_size:
                     message = f"{self.layout.name} gives {len(tables)} segment tables for cp_size {self.cp_size}"
                     raise BatchError(message, code="DSA303")

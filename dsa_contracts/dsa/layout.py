@@ -82,6 +82,6 @@ class Layout(ABC):
         """Return how many rows each rank holds where a formula says so; None: its segments are made, and counted.
 
         A layout with a segment for every few tokens gives this, so that a batch of which only counts are read costs no step
-        a token. The counts are compared with the segments when these are made.
+        a token. The counts are compared with the segments when these are made. Only asked where no request is a decode.
         """
         return None

@@ -13,9 +13,19 @@ from torch import Tensor
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, GivenLayout, checking_values, declare, declare_lasting, stage
 from dsa_contracts.core.errors import ContractError
-from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, EngineOrder, Global, Local, Packed, Pool, RankMajor, Rotated, Sequence
+from dsa_contracts.dsa.states import (
+    Bf16Row,
+    EngineOrder,
+    Global,
+    Local,
+    Packed,
+    Pool,
+    RankMajor,
+    Rotated,
+    Sequence,
+    TokenSlots,
+)
 from dsa_cp.comm import run_ranks
 from tests.engines.recorded import SGLANG, VLLM, Case, bf16, sglang_batch, vllm_batch
 
@@ -96,7 +106,7 @@ def whole_path(case: Case, rank: int, comm: Any, fault: str = "") -> CpBatch[Giv
     pool = pool_of(pages, size)
     loc = batch.out_cache_loc
     if fault == "slots":
-        loc = declare(batch.out_cache_loc.roll(1), Global[Sequence], Plain, batch, "engine.loc")  # type: ignore[union-attr]
+        loc = declare(batch.out_cache_loc.roll(1), Global[Sequence], TokenSlots, batch, "engine.loc")  # type: ignore[union-attr]
 
     def write(into: Tensor) -> None:
         into.copy_(holding(own["pool_after_prefill"], pages, size))
@@ -215,7 +225,7 @@ def vllm_path(case: Case, rank: int, comm: Any, fault: str = "") -> CpBatch[Give
         loc = batch.engine_loc
     assert loc.tolist() == own["cache_slots"]
     if fault == "slots":
-        loc = declare(loc.flip(0), Global[EngineOrder] if case["dcp_size"] > 1 else GATHERED, Plain, batch, "loc")
+        loc = declare(loc.flip(0), Global[EngineOrder] if case["dcp_size"] > 1 else GATHERED, TokenSlots, batch, "loc")
     size = VLLM["about"]["page_size"]
     pages = max(max(one["slot_mapping"]) for one in case["ranks"]) // size + 1
     pool = pool_of(max(pages, 1), size)

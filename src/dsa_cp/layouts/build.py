@@ -14,12 +14,19 @@ from torch import Tensor
 
 from dsa_contracts.core.brands import brand
 from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
+from dsa_contracts.dsa.checks import (
+    check_group,
+    check_options,
+    check_pages,
+    check_slots,
+    checked_batch_lens,
+    decode_flags,
+    device_of,
+)
 from dsa_contracts.dsa.index_source import IndexSource
 from dsa_contracts.dsa.indices import padded_rows
 from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
 from dsa_contracts.dsa.typevars import L
-from dsa_cp.layouts.segment_tables import decode_flags
 
 
 def build_batches(
@@ -151,7 +158,7 @@ def _share(
     seq_lens = [prefix + extend for prefix, extend in zip(prefix_lens, extend_lens, strict=True)]
     check_pages(pool.page_table, seq_lens, pool.page_size)
     target = device_of(device, pool.out_cache_loc, pool.page_table)
-    flags = decode_flags(decodes, len(lens[0]))
+    flags = decode_flags(decodes, len(extend_lens))
     source = IndexSource(layout, cp_size, lens, target, lambda fullest: padded_rows(fullest, row_alignment), flags)
     slots = None
     if pool.out_cache_loc is not None:

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa import formulas
+from dsa_contracts.dsa.checks import decode_flags
 from dsa_contracts.dsa.formulas import TENSORS, Arithmetic, T
 from dsa_contracts.dsa.layout import Layout, RankRows, SegmentTable
-from dsa_cp.layouts.segment_tables import decode_flags, lens_tensor, segment_table
+from dsa_cp.layouts.segment_tables import lens_tensor, segment_table
 
 
 class Decodes(StrEnum):
