@@ -8,7 +8,7 @@ import pytest
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.cli import main
 from dsa_cp.planner.backends import CAPABILITIES
-from dsa_cp.planner.reading import plan_from_json
+from dsa_cp.planner.plan_files import plan_from_json
 from tests.planner.asking import plan
 
 FP8_656 = ("--prefill-backend", "flashmla_kv", "--kv-format", "fp8_656")

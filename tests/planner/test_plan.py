@@ -10,11 +10,10 @@ from pydantic import ValidationError
 from dsa_contracts import ContractError
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import PlanError
-from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.planner import Plan, make_plan
 from dsa_cp.planner.attention_layer import quant_scale_of, route_of
-from dsa_cp.planner.reading import plan_from_json, read_plan
+from dsa_cp.planner.plan_files import plan_from_json, read_plan
 from tests.planner.asking import options, plan
 
 BEFORE_29161 = ["pack_kv", "all_gather_kv", "restore_order", "split_kv", "rope_quantize", "write_kv"]

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import Plan, PlanOptions
 from dsa_cp.planner.backends import CAPABILITIES
+from dsa_cp.planner.beside_upstream import plan_or_error
 from dsa_cp.planner.choice import candidates
-from dsa_cp.planner.compare import plan_or_error
-from dsa_cp.planner.reading import plan_from_json
+from dsa_cp.planner.plan_files import plan_from_json
 from dsa_cp.planner.refusals import ask
 from dsa_cp.planner.replay import replay
 

@@ -13,10 +13,10 @@ from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
 from dsa_cp.planner import attention_layer, cache_formats, make_plan
-from dsa_cp.planner.catalogue import named_source, stage_contracts
 from dsa_cp.planner.choice import Cost, cost_of
+from dsa_cp.planner.known_stages import named_source, stage_contracts
 from dsa_cp.planner.moves import all_moves, optional_metadata, source_spec, start
-from dsa_cp.planner.options import PlanOptions
+from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.search import RULES, Path, legal_paths
 
 MODEL = MODELS["tiny"]

@@ -8,7 +8,7 @@ import pytest
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.planner import Plan
-from dsa_cp.planner.reading import plan_from_json
+from dsa_cp.planner.plan_files import plan_from_json
 from dsa_cp.planner.table import Row, all_rows, plans_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plans.md"

@@ -9,7 +9,7 @@ import pytest
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import Plan
 from dsa_cp.planner.backends import CAPABILITIES
-from dsa_cp.planner.compare import Comparison, compare, plan_or_error
+from dsa_cp.planner.beside_upstream import Comparison, compare, plan_or_error
 from dsa_cp.planner.upstream import (
     FUSING_BACKENDS,
     KNOWN_BACKENDS,

@@ -12,12 +12,12 @@ from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.cli.options import Group
 from dsa_cp.cli.output import print_error, print_json, print_line
 from dsa_cp.planner.backends import CAPABILITIES, Capability
+from dsa_cp.planner.beside_upstream import KINDS, Comparison, compare
 from dsa_cp.planner.choice import Cost
-from dsa_cp.planner.compare import KINDS, Comparison, compare
 from dsa_cp.planner.making import make
-from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan
-from dsa_cp.planner.reading import first_fault
+from dsa_cp.planner.plan_files import first_fault
+from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.registry import read_capabilities
 from dsa_cp.planner.search import RULES
 from dsa_cp.planner.table import plans_page

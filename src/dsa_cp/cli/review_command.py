@@ -104,7 +104,7 @@ def _rendered(form: Format, stages: tuple[str, ...]) -> str:
 
 def _check_plan(path: Path | None, request: Request) -> int:
     """Say whether the stages of a plan fit; the planner reads and checks it."""
-    from dsa_cp.planner.reading import read_plan
+    from dsa_cp.planner.plan_files import read_plan
 
     try:
         plan = read_plan(path or Path())
@@ -171,9 +171,9 @@ def _explain(request: Request) -> int:
 
 def _probe(request: Request) -> int:
     """Run stages, and without --stage also the path, on fake tensors; 1 where a contract does not hold."""
-    from dsa_cp.tools.review.probe.path import probe_paths
-    from dsa_cp.tools.review.probe.report import lines_of
-    from dsa_cp.tools.review.probe.stages import probe_stages
+    from dsa_cp.tools.review.probe.layer_probe import probe_paths
+    from dsa_cp.tools.review.probe.probe_report import lines_of
+    from dsa_cp.tools.review.probe.stage_probe import probe_stages
 
     mode = mode_from_environment()
     if mode is not Mode.DEVELOPMENT:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.row_formats import KV_FORMATS
 from dsa_cp.planner.backends import CAPABILITIES, Capability
-from dsa_cp.planner.reading import first_fault, read_text
+from dsa_cp.planner.plan_files import first_fault, read_text
 
 UNKNOWN = "unknown: the file does not say"
 

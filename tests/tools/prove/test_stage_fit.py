@@ -19,7 +19,7 @@ from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Fact
 from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.stage_fit import layer_fits, placements_fit
-from dsa_cp.tools.prove.stage_steps import Example, Step, early_gather_steps, layer_steps, recorded_steps
+from dsa_cp.tools.prove.stage_steps import Example, StageCall, early_gather_steps, layer_steps, recorded_steps
 from dsa_cp.tools.prove.terms import INT_LOGIC, Ask
 
 
@@ -121,14 +121,14 @@ def test_every_fact_of_every_placement_holds_on_ints(layout: Layout) -> None:
     assert [fact for goal in goals for fact in goal.facts if not fact.claim] == []
 
 
-def faults(steps: tuple[Step, ...], kv_format: str) -> list[tuple[str, str, Any, Any]]:
+def faults(steps: tuple[StageCall, ...], kv_format: str) -> list[tuple[str, str, Any, Any]]:
     """What does not fit in a placement's calls: where, what, what it says and what is right."""
     goals = layer_fits("made up", steps, kv_format, int_cut(Zigzag()), numbers())
     wrong: list[tuple[str, Fact]] = [(goal.about, fact) for goal in goals for fact in goal.facts if not fact.claim]
     return [(about.removeprefix("made up, "), fact.what, fact.says, fact.right) for about, fact in wrong]
 
 
-def with_source(steps: tuple[Step, ...], stage: str, name: str, was: str, source: str) -> tuple[Step, ...]:
+def with_source(steps: tuple[StageCall, ...], stage: str, name: str, was: str, source: str) -> tuple[StageCall, ...]:
     """The calls with another source for one argument of a stage, in the call where it had the one that is given."""
     (at,) = (place for place, step in enumerate(steps) if step.stage == stage and (name, was) in step.sources)
     sources = {**dict(steps[at].sources), name: source}
@@ -190,8 +190,8 @@ def test_both_keys_need_their_own_caches_in_the_one_collective() -> None:
 
 def test_rows_packed_in_one_format_are_not_split_by_another() -> None:
     steps = (
-        Step("pack_kv", (("k_nope", "inputs.k_nope"), ("k_rope", "inputs.k_rope")), (("row_format", Bf16Row),)),
-        Step("split_kv", (("kv", "pack_kv.kv"),), (("row_format", Fp8Row), ("strides", PackedRowStride))),
+        StageCall("pack_kv", (("k_nope", "inputs.k_nope"), ("k_rope", "inputs.k_rope")), (("row_format", Bf16Row),)),
+        StageCall("split_kv", (("kv", "pack_kv.kv"),), (("row_format", Fp8Row), ("strides", PackedRowStride))),
         *layer_steps("rope_gather"),
     )
     found = faults(steps, "bf16")

@@ -15,11 +15,11 @@ from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import make_plan
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.tools.review.probe.cases import cases_of
-from dsa_cp.tools.review.probe.fake import FITS, Outcome, outcome_of
-from dsa_cp.tools.review.probe.path import data_readers, probe_path
-from dsa_cp.tools.review.probe.report import lines_of
-from dsa_cp.tools.review.probe.sizes import CP_SIZE, probe_batch, sizes_for
-from dsa_cp.tools.review.probe.stages import ProbeResult, checked, probe_case, probe_stages
+from dsa_cp.tools.review.probe.fake import FITS, ProbeOutcome, outcome_of
+from dsa_cp.tools.review.probe.layer_probe import data_readers, probe_path
+from dsa_cp.tools.review.probe.probe_report import lines_of
+from dsa_cp.tools.review.probe.probe_sizes import CP_SIZE, probe_batch, sizes_for
+from dsa_cp.tools.review.probe.stage_probe import ProbeResult, checked, probe_case, probe_stages
 
 READERS = ("attend", "gather_write_kv", "gather_write_kv_and_index", "select_topk", "write_kv")
 DERIVED = {"nnz_gathered", "qk_rope_head_dim", "qk_head_dim", "num_slots", "cos_sin_width", "row_bytes", "index_row_bytes"}
@@ -113,14 +113,14 @@ def test_any_error_of_a_call_becomes_an_outcome() -> None:
         raise KeyError("x")
 
     assert outcome_of(lambda: None) == FITS
-    assert outcome_of(fail) == Outcome("failed", "KeyError: 'x'")
+    assert outcome_of(fail) == ProbeOutcome("failed", "KeyError: 'x'")
 
 
 def test_the_report_has_a_line_a_subject_and_a_remark_a_fault() -> None:
-    reads = Outcome("data-dependent", "aten.item", "file.py:3: x.item()")
+    reads = ProbeOutcome("data-dependent", "aten.item", "file.py:3: x.item()")
     results = [
         ProbeResult("a", "one", FITS),
-        ProbeResult("a", "two", Outcome("refused", "wrong", "")),
+        ProbeResult("a", "two", ProbeOutcome("refused", "wrong", "")),
         ProbeResult("b", "", reads, FITS),
         ProbeResult("path p", "zigzag", FITS, FITS, ("b",)),
     ]

@@ -3,9 +3,9 @@
 import torch
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.tools.bench.checks import measure_checks
-from dsa_cp.tools.bench.facts import run_facts
+from dsa_cp.tools.bench.check_times import measure_checks
 from dsa_cp.tools.bench.host import measure_host
+from dsa_cp.tools.bench.machine import run_facts
 
 ROWS = (512, 2048, 8192, 16384, 32768)
 PARTS = ("check", "host", "modes", "stages", "k_tail")
@@ -56,7 +56,7 @@ def _run(name: str, rows: tuple[int, ...], seed: int, device: str) -> Records:
     if name == "host":
         return measure_host(torch.device(device))
     if name == "stages":
-        from dsa_cp.tools.bench.stages import measure_stages
+        from dsa_cp.tools.bench.stage_times import measure_stages
 
         return measure_stages()
     from dsa_cp.comm.process import run_processes

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Goal, Obligation
-from dsa_cp.tools.prove.stage_steps import Step, early_gather_steps, layer_steps
+from dsa_cp.tools.prove.stage_steps import StageCall, early_gather_steps, layer_steps
 from dsa_cp.tools.prove.stage_walk import Walk
 from dsa_cp.tools.prove.terms import Ask, Term
 
@@ -24,7 +24,7 @@ def _rank_len(cut: Cut, rank: Term) -> Term:
     return found
 
 
-def layer_fits(name: str, steps: tuple[Step, ...], kv_format: str, cut: Cut, ask: Ask) -> Iterator[Goal]:
+def layer_fits(name: str, steps: tuple[StageCall, ...], kv_format: str, cut: Cut, ask: Ask) -> Iterator[Goal]:
     """The calls of a layer fit on every rank, with padding rows and without.
 
     Args:

@@ -36,7 +36,7 @@ MODEL = MODELS["tiny"]
 
 
 @dataclass(frozen=True)
-class Step:
+class StageCall:
     """One call of a stage.
 
     Attributes:
@@ -75,13 +75,13 @@ def as_planned(layer: AnyLayer) -> AnyLayer:
 
 
 @cache
-def layer_steps(placement: str) -> tuple[Step, ...]:
+def layer_steps(placement: str) -> tuple[StageCall, ...]:
     """Return the calls of a layer with a placement, those that are made once per batch first."""
     return recorded_steps(placement, Example())
 
 
 @cache
-def early_gather_steps() -> tuple[Step, ...]:
+def early_gather_steps() -> tuple[StageCall, ...]:
     """Return the calls of a layer whose K is gathered before its fused RoPE, as `dsa-cp run --break gather-early` runs it.
 
     On one rank all rows are this rank's, so that it runs to its end where no contract is checked.
@@ -91,7 +91,9 @@ def early_gather_steps() -> tuple[Step, ...]:
         return recorded_steps("rope_quantize_gather", Example(), broken.amend)
 
 
-def recorded_steps(placement: str, example: Example, amend: Callable[[AnyLayer], AnyLayer] = as_planned) -> tuple[Step, ...]:
+def recorded_steps(
+    placement: str, example: Example, amend: Callable[[AnyLayer], AnyLayer] = as_planned
+) -> tuple[StageCall, ...]:
     """Return the calls that rank 0 of a group makes in one layer.
 
     Args:
@@ -106,9 +108,9 @@ def recorded_steps(placement: str, example: Example, amend: Callable[[AnyLayer],
     sizes = {"layout": example.layout.name, "cp_size": example.cp_size}
     plan = make_plan(BACKEND, row_format, placement=placement, **sizes)  # type: ignore[arg-type]
 
-    def body(comm: Comm) -> tuple[list[Call], dict[str, Any]]:
-        calls: list[Call] = []
-        kernels = observed(TorchKernels, lambda *call: calls.append(Call(*call)))
+    def body(comm: Comm) -> tuple[list[MadeCall], dict[str, Any]]:
+        calls: list[MadeCall] = []
+        kernels = observed(TorchKernels, lambda *call: calls.append(MadeCall(*call)))
         batch = _batch(example, comm)
         make_local: Any = padded_local_batch if example.padded else local_batch
         layer = amend(attention_layer(batch, MODEL, plan, comm, kernels, local=make_local(batch, kernels)))
@@ -140,7 +142,7 @@ def _batch(example: Example, comm: Comm) -> CpBatch[Any]:
 
 
 @dataclass(frozen=True)
-class Call:
+class MadeCall:
     """One call as it was made: the stage's name, its arguments by position, and what it returned."""
 
     stage: str
@@ -159,7 +161,7 @@ def _standing(owners: dict[str, Any]) -> dict[int, str]:
     return found
 
 
-def _steps(calls: list[Call], sources: dict[int, str]) -> Iterator[Step]:
+def _steps(calls: list[MadeCall], sources: dict[int, str]) -> Iterator[StageCall]:
     """Yield calls with the sources of their arguments; what a call returns is a source of those after it."""
     for call in calls:
         contract = contract_of(getattr(stages, call.stage))
@@ -169,7 +171,7 @@ def _steps(calls: list[Call], sources: dict[int, str]) -> Iterator[Step]:
             sources[id(result)] = f"{call.stage}.{record.name}"
 
 
-def _step(contract: StageContract, call: Call, sources: dict[int, str]) -> Step:
+def _step(contract: StageContract, call: MadeCall, sources: dict[int, str]) -> StageCall:
     """Return a call as a step; raises ContractDefinitionError DSA001 where an argument comes from nowhere."""
     taken: list[tuple[str, str]] = []
     marks: list[tuple[str, object]] = []
@@ -182,4 +184,4 @@ def _step(contract: StageContract, call: Call, sources: dict[int, str]) -> Step:
             marks.append((param.name, value.mark))
         elif get_origin(param.hint) is type:
             marks.append((param.name, value))
-    return Step(contract.name, tuple(taken), tuple(marks))
+    return StageCall(contract.name, tuple(taken), tuple(marks))

@@ -31,7 +31,7 @@ from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.setting import Setting
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Fact
-from dsa_cp.tools.prove.stage_steps import Step
+from dsa_cp.tools.prove.stage_steps import StageCall
 from dsa_cp.tools.prove.terms import Ask, Term
 
 MODEL = MODELS["deepseek-v3.2"]
@@ -151,7 +151,7 @@ class Walk:
             return Size(text, self._formats[get_args(state)[0]].row_bytes)
         return sizes.get(text) or (Size(text, self._sizes[text]) if text in self._sizes else None)
 
-    def call(self, step: Step) -> tuple[list[Fact], list[Fact]]:
+    def call(self, step: StageCall) -> tuple[list[Fact], list[Fact]]:
         """Return the facts that a call asks for, of sizes and of marks; what it returns is kept."""
         contract: StageContract = contract_of(getattr(stubs, step.stage))
         sources, sizes = dict(step.sources), dict[str, Size]()
@@ -168,7 +168,7 @@ class Walk:
                 self._made[f"{step.stage}.{record.name}"] = self._typed(record.spec, marks, sizes)
         return of_sizes, of_marks
 
-    def _given_marks(self, contract: StageContract, step: Step, marks: dict[str, object]) -> Iterator[Fact]:
+    def _given_marks(self, contract: StageContract, step: StageCall, marks: dict[str, object]) -> Iterator[Fact]:
         """Bind type variables through row formats, a class of strides and the dtype of the output."""
         for name, mark in step.marks:
             param = contract.param(name)

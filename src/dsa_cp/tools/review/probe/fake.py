@@ -21,7 +21,7 @@ _PACKAGE = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """What came of one run.
 
     Attributes:
@@ -35,19 +35,19 @@ class Outcome:
     where: str = ""
 
 
-FITS = Outcome("fits")
+FITS = ProbeOutcome("fits")
 
 
-def outcome_of(call: Callable[[], object]) -> Outcome:
+def outcome_of(call: Callable[[], object]) -> ProbeOutcome:
     """Run a call and return what came of it."""
     try:
         call()
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        return Outcome("data-dependent", str(error.func), _where(error))
+        return ProbeOutcome("data-dependent", str(error.func), _where(error))
     except ContractError as error:
-        return Outcome("refused", str(error))
+        return ProbeOutcome("refused", str(error))
     except Exception as error:  # noqa: BLE001 - a probe reports whatever a stage raises
-        return Outcome("failed", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", _where(error))
+        return ProbeOutcome("failed", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", _where(error))
     return FITS
 
 

@@ -22,8 +22,8 @@ from dsa_cp.tools.review.drawings.scene import LAYOUTS
 from dsa_cp.tools.review.probe.arguments import ProbeComm
 from dsa_cp.tools.review.probe.cases import cases_of
 from dsa_cp.tools.review.probe.fake import fake_batch, outcome_of
-from dsa_cp.tools.review.probe.sizes import CP_SIZE, MAX_POSITION, NUM_PAGES, PAGE_SIZE, model_for, probe_batch
-from dsa_cp.tools.review.probe.stages import ProbeResult, checked, probe_case
+from dsa_cp.tools.review.probe.probe_sizes import CP_SIZE, MAX_POSITION, NUM_PAGES, PAGE_SIZE, model_for, probe_batch
+from dsa_cp.tools.review.probe.stage_probe import ProbeResult, checked, probe_case
 from dsa_cp.tools.review.probe.standing_in import promised_kernels
 from dsa_cp.tools.stage_table import stage_contracts
 

@@ -14,8 +14,8 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_cp.comm import run_ranks
 from dsa_cp.tools.review.probe.arguments import Arguments, ProbeComm, arguments, branded
 from dsa_cp.tools.review.probe.cases import Case, cases_of
-from dsa_cp.tools.review.probe.fake import FITS, Outcome, fake_batch, faked, outcome_of
-from dsa_cp.tools.review.probe.sizes import CP_SIZE
+from dsa_cp.tools.review.probe.fake import FITS, ProbeOutcome, fake_batch, faked, outcome_of
+from dsa_cp.tools.review.probe.probe_sizes import CP_SIZE
 from dsa_cp.tools.stage_table import stage_contracts
 
 
@@ -33,8 +33,8 @@ class ProbeResult:
 
     subject: str
     case: str
-    fake: Outcome
-    real: Outcome | None = None
+    fake: ProbeOutcome
+    real: ProbeOutcome | None = None
     stood_in: tuple[str, ...] = ()
 
     @property
@@ -69,7 +69,7 @@ def probe_case(contract: StageContract, function: Callable[..., Any], case: Case
     try:
         call = arguments(contract, case, ProbeComm())
     except ArgumentError as error:
-        return ProbeResult(contract.name, case.label, Outcome("failed", error.headline))
+        return ProbeResult(contract.name, case.label, ProbeOutcome("failed", error.headline))
     label, found, is_dense = case.label, outcome_of(lambda: _run_fake(contract, function, case, call)), False
     if found.verdict == "refused" and found.what.startswith("StageInputError DSA104"):
         call, is_dense = arguments(contract, case, ProbeComm(), is_dense=True), True

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dsa_cp.tools.review.probe.stages import ProbeResult
+from dsa_cp.tools.review.probe.stage_probe import ProbeResult
 
 HEADERS = ["subject", "cases", "fake tensors", "real tensors", "clean"]
 
