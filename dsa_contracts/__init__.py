@@ -4,9 +4,10 @@ Three names are enough to start: `Ten` states what a tensor is, `contract` makes
 `stage` binds an implementation to it.
 """
 
-from dsa_contracts.core.brands import brand, brand_of, declare, declare_lasting
+from dsa_contracts.core.brands import brand, brand_of
 from dsa_contracts.core.comm import Comm, guard
 from dsa_contracts.core.contract import StageContract, all_contracts, contract, contract_of
+from dsa_contracts.core.declarations import declare, declare_lasting
 from dsa_contracts.core.errors import CODES, ContractError
 from dsa_contracts.core.modes import Mode, checking_values, unchecked
 from dsa_contracts.core.runtime.stage import stage, unchecked_function

@@ -8,7 +8,7 @@ Bindings = tuple[tuple[str, int, str], ...]
 """Dims: name, value, and who binds them."""
 
 
-class Bound(NamedTuple):
+class BoundSize(NamedTuple):
     """A bound dim: its value and who bound it, as in `project.hidden`."""
 
     value: int
@@ -23,15 +23,17 @@ class BoundDims:
         dims: what is bound, by name.
         applied: remembered calls that agree with it and have bound what they bind.
         latest: of each call cache, the latest few of them that this scope made.
+        declared: what was declared of tensors in this scope, see `declarations`.
     """
 
-    dims: dict[str, Bound] = field(default_factory=dict)
+    dims: dict[str, BoundSize] = field(default_factory=dict)
     applied: set[object] = field(default_factory=set)
     latest: dict[object, tuple[Any, ...]] = field(default_factory=dict)
+    declared: dict[tuple[int, int, str], tuple[Any, ...]] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, object]:
         """What a copy of the scope, or one in another process, takes along: dims, and no memory of calls."""
-        return {"dims": dict(self.dims), "applied": set(), "latest": {}}
+        return {"dims": dict(self.dims), "applied": set(), "latest": {}, "declared": {}}
 
     def value(self, name: str) -> int | None:
         """Return a dim's value, None where it is not bound."""
@@ -40,7 +42,7 @@ class BoundDims:
 
     def bind(self, name: str, value: int, by: str) -> None:
         """Bind a dim; one that is bound keeps its value and its binder."""
-        self.dims.setdefault(name, Bound(value, by))
+        self.dims.setdefault(name, BoundSize(value, by))
 
     def bind_all(self, bindings: Bindings) -> None:
         """Bind dims; those that are bound stay as they are."""

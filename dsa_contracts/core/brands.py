@@ -1,8 +1,8 @@
 """Brands: the state that no shape can show, kept on a tensor object between two stages.
 
 In development mode a stage's output carries its rows, state, scope, layer and producer as an attribute.
-The next stage compares them with its contract without reading data. Views and operations drop the attribute: such a
-tensor is unknown, which is counted and not an error.
+The next stage compares them with its contract without reading data. A view takes its rows over (`views`); what an operation
+makes is unknown, which is counted and not an error.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
-from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.marks import mark_text
 from dsa_contracts.core.matching import Bound, substitute
 from dsa_contracts.core.scope import Scope
@@ -23,7 +22,7 @@ ATTRIBUTE = "_contract_brand"
 T = TypeVar("T", bound=Tensor)
 
 
-_KEYS: dict[tuple[object, object, str], object] = {}
+_KEYS: dict[tuple[object, object, str, str], object] = {}
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,25 @@ class Kind:
         rows: concrete rows mark.
         state: concrete state mark.
         variant: what of the scope the rows depend on, see `Scope.variant_of`; empty where they depend on nothing.
-        producer: stage and output, as in `project.hidden`.
+        producer: stage and output, as in `project.hidden`; the scope and its tensor, as in `batch.numbers`; or free text.
+        is_declared: whether a caller vouches for the tensor, so that the producer is free text. One that a stage returned or
+            a scope holds has a producer that the `sources` of contracts are compared with.
     """
 
     rows: object
     state: object
     variant: str
     producer: str
+    is_declared: bool = True
 
     @cached_property
     def key(self) -> object:
-        """One object for all kinds with the same rows, state and variant, whoever made them; its hash is its identity."""
-        return _KEYS.setdefault((self.rows, self.state, self.variant), object())
+        """One object for all kinds that no contract tells apart; its hash is its identity.
+
+        These are the kinds with the same rows, state and variant; of those that a caller declared, whoever vouches for them.
+        A call that passed is recognised by the keys of its arguments, so that what `sources` name must be part of them.
+        """
+        return _KEYS.setdefault((self.rows, self.state, self.variant, "" if self.is_declared else self.producer), object())
 
 
 class Brand(NamedTuple):
@@ -84,11 +90,6 @@ def states_rows(tensor: Tensor) -> bool:
     return found is not None and found.kind.rows is not None
 
 
-def set_brand(tensor: Tensor, brand: Brand | None) -> None:
-    """Put a brand on a tensor object, or take its brand off."""
-    setattr(tensor, ATTRIBUTE, None if brand is None else tuple(brand))
-
-
 def make_brand(kind: Kind, scope_token: object, layer: int | None) -> Brand:
     """Return the brand of a kind for a scope and a layer."""
     return Brand(kind, kind.key, scope_token, layer)
@@ -102,43 +103,7 @@ def brand(tensor: Tensor) -> T:  # type: ignore[type-var]
     return tensor  # type: ignore[return-value]
 
 
-def declare(tensor: Tensor, rows: object, state: object, scope: Scope, producer: str) -> T:  # type: ignore[type-var]
-    """Brand a tensor that no stage made, at the edge where it enters the path.
-
-    Args:
-        tensor: any tensor; the same object is returned, for the type checker as what the context asks for.
-        rows: rows mark; a type variable of the scope's class stands for what the scope has there.
-        state: state mark.
-        scope: the scope, and its layer, that the tensor belongs to.
-        producer: who vouches for it, as it shall stand in messages.
-
-    Raises:
-        ArgumentError: DSA602, a nested tensor, which has no rows that a contract could name.
-    """
-    _refuse_nested(tensor, producer)
-    concrete = substitute(rows, scope.bound_marks)
-    kind = Kind(concrete, substitute(state, scope.bound_marks), scope.variant_of(concrete), producer)
-    set_brand(tensor, make_brand(kind, scope.token, scope.layer))
-    return tensor  # type: ignore[return-value]
-
-
-def _refuse_nested(tensor: Tensor, producer: str) -> None:
-    if tensor.is_nested:
-        raise ArgumentError(f"{producer}: a nested tensor has no rows that a contract could name; give dense rows")
-
-
-def declare_lasting(tensor: Tensor, rows: object, state: object, producer: str, layer: int | None = None) -> T:  # type: ignore[type-var]
-    """Brand a tensor that outlives scopes: a cache of one layer, or a table.
-
-    Raises:
-        ArgumentError: DSA602, a nested tensor.
-    """
-    _refuse_nested(tensor, producer)
-    set_brand(tensor, make_brand(Kind(rows, state, "", producer), None, layer))
-    return tensor  # type: ignore[return-value]
-
-
 def output_kind(spec: TensorSpec, bound: Bound, scope: Scope, producer: str) -> Kind:
     """Return the kind of an output under the bindings that its call's inputs made."""
     rows = substitute(spec.rows, bound)
-    return Kind(rows, substitute(spec.state, bound), scope.variant_of(rows), producer)
+    return Kind(rows, substitute(spec.state, bound), scope.variant_of(rows), producer, is_declared=False)

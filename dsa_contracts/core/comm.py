@@ -1,12 +1,13 @@
 """What a collective stage needs from a group of ranks: bytes moved, and a way to fail together."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from dsa_contracts.core.errors import ContractError, RankError
+from dsa_contracts.core.errors import ArgumentError, ContractError, NotShownError, RankError
 
 
 @runtime_checkable
@@ -60,6 +61,69 @@ class Comm(Group, Protocol):
         Raises:
             RankError: DSA502 where another rank failed or ended, DSA503 where one did not come in time.
         """
+
+
+@runtime_checkable
+class Exchange(Comm, Protocol):
+    """A group that also moves rows from each rank to each, so many as the two of them say."""
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Send each rank its rows and take those that each rank sends here.
+
+        Args:
+            rows: uint8 [n, width], contiguous: those for rank 0, then those for rank 1, and so on; the same width on
+                every rank.
+            send: how many of them each rank gets, in rank order; `n` in all.
+            take: how many rows each rank sends here, in rank order.
+
+        Returns:
+            uint8 [sum(take), width], new memory, sender after sender.
+
+        Sync: collective; every rank must call it, in the same order, also one that sends and takes nothing.
+
+        Raises:
+            RankError: DSA501 where rows or counts of the ranks do not fit together, DSA502 where a rank failed, ended, or
+                has counts that are none of its rows, DSA503 where one did not come in time.
+        """
+
+
+class PassiveComm:
+    """A group for calls that are only watched: it moves nothing, waits for nobody, and notes what ranks should agree on.
+
+    Attributes:
+        size: ranks of the group that the watched call uses.
+        rank: this rank.
+        agreed: what each collective stage was called with, in order, to be compared between ranks afterwards; the latest
+            `LATEST_LIMIT` of them.
+    """
+
+    LATEST_LIMIT: ClassVar[int] = 1024
+
+    def __init__(self, size: int, rank: int) -> None:
+        """Watch one rank of a group; raises ArgumentError DSA602 unless `0 <= rank < size`."""
+        if not 0 <= rank < size:
+            raise ArgumentError(f"rank is {rank} of {size}; it must be in 0..{size - 1}")
+        self.size, self.rank = size, rank
+        self.agreed: deque[str] = deque(maxlen=self.LATEST_LIMIT)
+
+    def all_gather(self, rows: Tensor) -> Tensor:
+        """Raise NotShownError: what other ranks hold is not looked at."""
+        raise NotShownError("a watched call adds no collective; what other ranks hold is not shown")
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Raise NotShownError: what other ranks send is not looked at."""
+        raise NotShownError("a watched call adds no collective; what other ranks send is not shown")
+
+    def agree(self, fingerprint: str) -> None:
+        """Note what the ranks of the collective should agree on."""
+        self.agreed.append(fingerprint)
+
+    def fail(self, reason: str) -> RankError:
+        """Return the error of this rank; no other rank is told."""
+        return RankError(reason, code="DSA502")
+
+    def done(self) -> None:
+        """Do nothing: no rank waits for this one."""
 
 
 @contextmanager

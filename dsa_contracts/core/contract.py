@@ -39,6 +39,12 @@ class ParamRecord:
     is_optional: bool
 
     @property
+    def needed_hint(self) -> object:
+        """The annotation of a value that is there: `Box[B]` of `Box[B] | None`."""
+        options = [option for option in get_args(self.hint) if option is not NoneType]
+        return options[0] if self.is_optional and len(options) == 1 else self.hint
+
+    @property
     def kind(self) -> object:
         """The class of the annotation, without its type parameters."""
         return get_origin(self.hint) or self.hint
@@ -62,8 +68,9 @@ class StageContract:
         ensures: invariants that hold after it.
         advice: what to do about a code, where this stage knows better than the code's own text.
         flow: which argument's rows end up in which result: a return value, or an argument that is written in place.
-        sources: where an argument may come from that no stage's rows flow into, as `batch.positions` or
-            `rebuild.positions`; which of them fits, the annotations say.
+        sources: where an argument may come from that no stage's rows flow into, as `scope.numbers` or
+            `number.numbers`; which of them fits, the annotations say. What another stage returned, or another tensor of
+            the scope, is refused; what a caller declared is not.
     """
 
     name: str
@@ -109,6 +116,10 @@ class StageContract:
     def result(self, name: str) -> ParamRecord:
         """Return a return value by name, or the argument of that name that the stage writes in place."""
         return next(record for record in (*self.returns, *self.params) if record.name == name)
+
+    def sources_of(self, name: str) -> tuple[str, ...]:
+        """Return where an argument may come from, nothing where it may come from anywhere."""
+        return dict(self.sources).get(name, ())
 
     def advice_for(self, code: str) -> str:
         """Return what this stage's contract advises for a code, an empty text where it says nothing."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from dsa_contracts.core.comm import Comm
-from dsa_contracts.core.errors import ContractDefinitionError, NotShownError
+from dsa_contracts.core.errors import ContractDefinitionError, NotShownError, know_code
 from dsa_contracts.core.parts import ABSENT, Parts
 from dsa_contracts.core.scope import Scope
 
@@ -27,42 +27,52 @@ class Call:
         stage: the stage.
         values: arguments and return values.
         scope: the scope that the call belongs to.
+        reads_data: whether the invariants that look at it now may read device data.
     """
 
     stage: str
     values: dict[str, object]
     scope: Scope
+    reads_data: bool = True
+
+    def shown(self, name: str) -> object:
+        """Return an argument or return value; raises NotShownError where a watched call does not show it."""
+        value = self.values[name]
+        if value is ABSENT:
+            raise NotShownError(f"{self.stage}: {name} is not shown")
+        return value
 
     def tensor(self, name: str) -> Tensor:
-        """Return a tensor argument or return value."""
-        return self.value(name, Tensor)
+        """Return a tensor argument or return value; rows that are held part by part are packed where data is read."""
+        value = self.shown(name)
+        if not isinstance(value, Parts):
+            return self.value(name, Tensor)
+        if not self.reads_data or any(part.dim() > 2 for part in value.tensors):
+            raise NotShownError(f"{self.stage}: {name} is not shown as one tensor")
+        return value.packed()
 
     def width(self, name: str) -> int:
         """Return the last dim of a tensor; of rows that are held part by part, their bytes."""
-        value = self.values[name]
+        value = self.shown(name)
         return value.row_bytes if isinstance(value, Parts) else int(self.tensor(name).shape[-1])
 
     def number(self, name: str) -> float:
         """Return a scalar argument."""
-        value = self.values[name]
-        if value is ABSENT:
-            raise NotShownError(f"{self.stage}: {name} is not shown")
+        value = self.shown(name)
         if not isinstance(value, int | float):
             raise ContractDefinitionError(f"an invariant of {self.stage} reads {name} as a number; it is {type(value)}")
         return float(value)
 
     def group(self, name: str) -> Comm:
         """Return the group of a collective."""
-        value = self.values[name]
+        value = self.shown(name)
         if not isinstance(value, Comm):
             raise NotShownError(f"{self.stage}: {name} is not shown as a group that moves bytes")
         return value
 
     def value(self, name: str, kind: type[Value]) -> Value:
         """Return an argument or return value of a known kind; raises ContractDefinitionError DSA001 for another kind."""
-        value = self.values[name]
-        if value is ABSENT or (isinstance(value, Parts) and kind is Tensor):
-            raise NotShownError(f"{self.stage}: {name} is not shown as one {kind.__name__}")
+        value = self.shown(name)
         if not isinstance(value, kind):
             raise ContractDefinitionError(
                 f"an invariant of {self.stage} reads {name} as {kind.__name__}; it is {type(value).__name__}"
@@ -75,7 +85,7 @@ class Invariant:
     """A named fact about a call.
 
     Attributes:
-        name: the fact, as in `positions_match_rows`.
+        name: the fact, as in `numbers_match_rows`.
         code: the code of the error that its violation raises.
         subject: the parameter or return value that it is about.
         statement: the fact in a sentence, for tables and for the `expected` line of the error.
@@ -93,6 +103,10 @@ class Invariant:
     check: Callable[[Call], str | None] = field(repr=False, compare=False)
     reads_offset: bool = False
     shows_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ContractDefinitionError DSA001 for a code that nothing explains, now and not when it fires."""
+        know_code(self.code)
 
 
 def differing_row(got: Tensor, want: Tensor) -> int | None:

@@ -1,8 +1,8 @@
 """Whether the state of a tensor fits what a contract states: decided here for run-time checks, planner, proofs and review.
 
 A pattern is what stands in a stub: marks, with type variables where any of several will do. A value is what a tensor has:
-concrete marks. A variable takes the first value that it meets and keeps it for the call, so that two arguments in `L` are of
-one layout. A mark fits a pattern that it is derived from; None stands for a value that nobody knows and fits everything.
+concrete marks. A variable takes the first value that it meets and keeps it for the call, so that two arguments in `R` hold
+the same rows. A mark fits a pattern that it is derived from; None stands for a value that nobody knows and fits everything.
 """
 
 import sys
@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args, get_origin
 
-from dsa_contracts.core.marks import dim_text, mark_text
+import torch
+
+from dsa_contracts.core.marks import DType, dim_text, dtype_marks, mark_text
 from dsa_contracts.core.tensors import TensorSpec
 
 Bound = dict[str, object]
@@ -109,6 +111,20 @@ def dtype_clash(pattern: object, value: object, bound: Bound) -> Clash | None:
     if unify(pattern, value, bound):
         return None
     return Clash("dtype", f"is {dtype_mark_text(value)}, not {dtype_mark_text(pattern, bound)}")
+
+
+def dtype_mark(pattern: object, dtype: torch.dtype, bound: Bound) -> type[DType] | None:
+    """Return the mark of a tensor's dtype: the one that the pattern names, where several stand for one dtype.
+
+    Packed fp4 values in uint8 and plain bytes are of one dtype, and a vocabulary may have a mark for each.
+    """
+    if isinstance(pattern, TypeVar):
+        named: tuple[object, ...] = (bound.get(pattern.__name__), *pattern.__constraints__)
+    else:
+        named = (pattern,)
+    known = (mark for mark in named if isinstance(mark, type) and issubclass(mark, DType))
+    fits = (mark for mark in known if getattr(mark, "torch_dtype", None) == dtype)
+    return next(fits, dtype_marks().get(dtype))
 
 
 def dtype_mark_text(mark: object, bound: Bound | None = None) -> str:

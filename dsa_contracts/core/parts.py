@@ -1,12 +1,14 @@
 """`Parts`: several tensors that stand where a contract names one of packed rows; and what is not given to a check at all."""
 
+from dataclasses import replace
 from enum import Enum
 
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.brands import Brand, Kind, brand_of, make_brand, set_brand
+from dsa_contracts.core.brands import Brand, Kind, brand_of, make_brand
 from dsa_contracts.core.scope import Scope
+from dsa_contracts.core.views import set_brand
 
 
 class Absent(Enum):
@@ -47,7 +49,7 @@ class Parts:
         self.tensors = tensors
 
     def states(self, state: object) -> tuple[object, ...]:
-        """Return the state of each part of rows whose packed state this is; here the same for all."""
+        """Return the state of each part of rows whose packed state this is, or may be by a pattern; here one for all."""
         return (state,) * len(self.tensors)
 
     @property
@@ -60,14 +62,22 @@ class Parts:
         """Bytes of a row over all parts."""
         return sum(part[:1].numel() * part.element_size() if part.shape[0] else _width(part) for part in self.tensors)
 
+    def packed(self) -> Tensor:
+        """Return the rows as one tensor of bytes, in new memory."""
+        return torch.cat([part.contiguous().view(torch.uint8).flatten(1) for part in self.tensors], dim=1)
+
     def brands(self) -> tuple[Brand | None, ...]:
         """Return the brand of each part."""
         return tuple(brand_of(part) for part in self.tensors)
 
+    def kinds(self, kind: Kind) -> tuple[Kind, ...]:
+        """Return the kind of each part of rows of this kind."""
+        states = (None,) * len(self.tensors) if kind.state is None else self.states(kind.state)
+        return tuple(replace(kind, state=state) for state in states)
+
     def set_brands(self, kind: Kind, scope: Scope) -> None:
         """Brand every part as what rows of this kind are in it."""
-        for part, state in zip(self.tensors, self.states(kind.state), strict=True):
-            own = Kind(kind.rows, state, kind.variant, kind.producer)
+        for part, own in zip(self.tensors, self.kinds(kind), strict=True):
             set_brand(part, make_brand(own, scope.token, scope.layer))
 
 

@@ -4,7 +4,7 @@ A scope is one batch, one micro-batch, one step: the calls in it agree on the si
 in one is stale in the next. A vocabulary derives its own and says more; a contract names it as the type of a parameter.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
+from dsa_contracts.core.marks import Dim, dim_name
 
 
 class Scope:
@@ -31,11 +32,11 @@ class Scope:
     token: object
     layer: int | None = None
 
-    def __init__(self, sizes: dict[str, int] | None = None, layer: int | None = None) -> None:
-        """Start a scope with some dims bound, by their written names."""
+    def __init__(self, sizes: Mapping[str, int] | Mapping[type[Dim], int] | None = None, layer: int | None = None) -> None:
+        """Start a scope with some dims bound: dims, or their written names, and sizes."""
         self.dims, self.log, self.token, self.layer = BoundDims(), CheckLog(), object(), layer
-        for name, size in (sizes or {}).items():
-            self.dims.bind(name, size, self.noun)
+        for dim, size in (sizes or {}).items():
+            self.dims.bind(dim if isinstance(dim, str) else dim_name(dim), size, self.noun)
 
     @property
     def where(self) -> str:
@@ -78,6 +79,13 @@ class Scope:
 
     def check_itself(self, stage: str, location: str) -> None:
         """Raise where the scope's own tensors are not what its numbers say; called in values mode before each call."""
+
+
+def lone_scope() -> Scope:
+    """Return a scope for one call that belongs to none; what is made in it is stale nowhere."""
+    scope = Scope()
+    scope.token = None
+    return scope
 
 
 _CURRENT: ContextVar[Scope | None] = ContextVar("dsa_contracts_scope", default=None)

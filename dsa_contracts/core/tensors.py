@@ -23,7 +23,9 @@ from dsa_contracts.core.errors import ContractDefinitionError
 from dsa_contracts.core.marks import (
     BF16,
     E4M3,
+    E5M2,
     F32,
+    I8,
     I32,
     I64,
     U8,
@@ -42,10 +44,13 @@ _JAXTYPES = {
     BF16: jaxtyping.BFloat16,
     F32: jaxtyping.Float32,
     E4M3: jaxtyping.Float8e4m3fn,
+    E5M2: jaxtyping.Float8e5m2,
     U8: jaxtyping.UInt8,
+    I8: jaxtyping.Int8,
     I32: jaxtyping.Int32,
     I64: jaxtyping.Int64,
 }
+"""The dtypes that jaxtyping has a class for. Of any other dtype it sees the dims alone, and the check compares the mark."""
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
-from dsa_contracts.core.brands import Kind, make_brand, set_brand
+from dsa_contracts.core.brands import Kind, make_brand
 from dsa_contracts.core.marks import I32, I64, Contiguous, dim_text, mark_text
 from dsa_contracts.core.matching import substitute
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import Ten, TensorSpec, describe_tensor, spec_of, stride_fault
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
 from dsa_contracts.dsa.batch_itself import check_batch
 from dsa_contracts.dsa.codes import BatchError
@@ -149,7 +150,7 @@ class CpBatch(Scope, Generic[L]):
                 facts=[("got", describe_tensor(tensor)), ("where", self.where)],
             )
         rows = substitute(spec.rows, self.bound_marks)
-        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}")
+        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}", is_declared=False)
         own = tensor.view_as(tensor)
         set_brand(own, make_brand(kind, self.token, None))
         object.__setattr__(self, name, own)

@@ -51,3 +51,17 @@ class Layout(ABC):
         Returns:
             One table a rank. Together they hold every token of every request, once where `written` is true.
         """
+
+    def segment_tables_with_decodes(
+        self, padded_lens: Sequence[int], cp_size: int, decodes: Sequence[bool]
+    ) -> tuple[SegmentTable, ...]:
+        """Return each rank's segments of a batch in which some requests are decodes.
+
+        A layout that does not tell decodes apart, as here, cuts them as it cuts any request.
+
+        Args:
+            padded_lens: tokens of each request as the engine holds them, engine padding included.
+            cp_size: ranks.
+            decodes: whether each request is a decode; empty where none is.
+        """
+        return self.segment_tables(padded_lens, cp_size)

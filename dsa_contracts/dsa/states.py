@@ -56,6 +56,7 @@ class Global(Rows, Generic[O]):
 class Pool(Rows):
     """Slots of the paged KV pool."""
 
+    is_store = True
     stated = "in a layer"
     how_stated = "indexing a cache drops the brand: state each layer's pool with dsa_contracts.declare_lasting"
 

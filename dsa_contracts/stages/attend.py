@@ -41,7 +41,7 @@ def query_is_as_wide_as_a_key() -> Invariant:
 
     def check(call: Call) -> str | None:
         got = call.tensor("q").shape[-1]
-        want = sum(part.count for part in row_format_of(call).parts if part.name != "scales")
+        want = sum(part.count for part in row_format_of(call).value_parts)
         return None if got == want else f"q is {got} wide, the values of a row of {row_format_of(call).name} are {want}"
 
     return Invariant("query_is_as_wide_as_a_key", "DSA124", "q", "q has as many elements as a key", False, check)
@@ -53,7 +53,7 @@ def dtypes_hold_values() -> Invariant:
     def check(call: Call) -> str | None:
         if call.tensor("q").dtype not in [mark.torch_dtype for mark in _QUERY_DTYPES]:
             return f"q is {call.tensor('q').dtype}"
-        out = call.values["out_dtype"]
+        out = call.shown("out_dtype")
         return None if out in _OUT_DTYPES else f"out_dtype is {getattr(out, '__name__', out)}"
 
     statement = "q is bf16, e4m3 or f32; out_dtype is BF16 or F32"

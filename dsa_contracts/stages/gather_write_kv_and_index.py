@@ -23,7 +23,7 @@ def _index_width_matches_format(rows: str) -> Invariant:
     """The indexer's rows are as wide as their row format says."""
 
     def check(call: Call) -> str | None:
-        row_format = call.values["index_format"]
+        row_format = call.shown("index_format")
         if not isinstance(row_format, RowFormat):
             return "index_format is no row format"
         width, want = call.tensor(rows).shape[-1], row_format.row_bytes

@@ -15,7 +15,7 @@ def rows_can_be_viewed() -> Invariant:
     """Rows lie so that each part of them has a view in its own dtype, with the strides that the consumer takes."""
 
     def check(call: Call) -> str | None:
-        kv, strides = call.tensor("kv"), call.values["strides"]
+        kv, strides = call.tensor("kv"), call.shown("strides")
         if strides is Contiguous or kv.numel() == 0:
             return None
         apart = kv.stride(0) if kv.shape[0] > 1 else row_format_of(call).row_bytes

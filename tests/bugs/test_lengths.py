@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsa_contracts.dsa.codes import BatchError
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch, build_batches
+from dsa_cp.layouts import Interleave, VllmReplicated, Zigzag, build_batch, build_batches
 from dsa_cp.layouts.formulas import INTS, interleave_count
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
 
@@ -118,7 +118,7 @@ def test_b45_a_request_too_short_for_its_chunks_leaves_ranks_without_rows() -> N
     three_on_four = build_batches(Zigzag(), 4, [3])
     assert [batch.local_rows.tolist() for batch in three_on_four] == [[0], [1], [2], []]
     assert [(batch.nnz_local, batch.nnz_padded) for batch in three_on_four] == [(1, 1), (1, 1), (1, 1), (0, 1)]
-    assert [batch.local_rows.tolist() for batch in build_batches(VllmZigzag(), 2, [3])] == [[0, 1, 2], [0, 1, 2]]
+    assert [batch.local_rows.tolist() for batch in build_batches(VllmReplicated(), 2, [3])] == [[0, 1, 2], [0, 1, 2]]
     assert [batch.local_rows.tolist() for batch in build_batches(Interleave(), 4, [3])] == [[0], [1], [2], []]
 
 

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from dsa_contracts import checking_values, contract_of
-from dsa_contracts.core.marks import Plain
-from dsa_contracts.dsa.states import Fp8Row, Rotated
+from dsa_contracts import checking_values
+from dsa_contracts.dsa.states import Fp8Row, KeyCounts, KeyIds, RequestIds, Rotated
 from dsa_cp.layer.local_batch import padded_local_batch
 from dsa_cp.layouts import Interleave
 from dsa_cp.stages import attend
-from tests.stages.branded import TOPK, WIDE, batches, local, pool_of
+from tests.stages.branded import TOPK, WIDE, batches, local, pool_of, state_of
 from tests.stages.calls import call, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.mark.parametrize("name", ["topk_indices", "causal_lens", "request_of_row"])
@@ -19,7 +19,7 @@ def test_b05_a_row_array_of_another_length_is_refused_and_one_row_does_not_broad
     batch = batches(Interleave(), 2, [16], [0])[0]
     args = valid_args("attend", batch)
     other = torch.zeros(rows, *args[name].shape[1:], dtype=torch.int32)
-    error = refused("attend", args, **{name: local(other, Plain, batch)})
+    error = refused("attend", args, **{name: local(other, state_of(args[name]), batch)})
     text = f"attend: {name} has {rows} rows, which is neither nnz_local 8 nor nnz_padded 8"
     assert (error.code, error.headline) == ("DSA102", text)
     call("attend", args)
@@ -40,8 +40,8 @@ def test_b05_padded_and_unpadded_rows_do_not_mix_and_padding_chooses_nothing() -
         "request_of_row": padded.request_of_row,
     }
     with checking_values():
-        error = refused("attend", args, **rows, topk_indices=local(topk, Plain, batch))
-        call("attend", args, **rows, topk_indices=local(torch.full_like(topk, -1), Plain, batch))
+        error = refused("attend", args, **rows, topk_indices=local(topk, KeyIds, batch))
+        call("attend", args, **rows, topk_indices=local(torch.full_like(topk, -1), KeyIds, batch))
     assert (error.code, error.headline) == ("DSA118", "attend: topk_indices[2, 0] is 0, row 2 sees 0 keys")
 
 
@@ -57,12 +57,12 @@ def test_b06_a_page_table_of_the_requests_on_this_rank_does_not_go_with_lengths_
                 " bound by batch (interleave, cp_rank 1 of 4)"
             ),
             (
-                "  expected  i32[num_requests max_pages] Contiguous, PerRequest, Plain;"
+                "  expected  i32[num_requests max_pages] Contiguous, PerRequest, PageIds;"
                 " num_requests=2, bound by batch (interleave, cp_rank 1 of 4)"
             ),
             "  got       i32[1, 3] strides (3, 1) cpu",
             "  where     cp_rank=1 of 4, interleave",
-            f"  contract  {contract_of(attend).location}",
+            contract_and_ran(attend),
             "  try       q, topk_indices, causal_lens and request_of_row are this rank's rows, one each; nothing broadcasts",
         ]
     )
@@ -83,7 +83,7 @@ def test_b06_lengths_of_all_requests_are_not_lengths_of_this_ranks_rows() -> Non
     args = valid_args("attend", batch)
     lens_of_requests = torch.tensor([8, 1], dtype=torch.int32)
     with checking_values():
-        error = refused("attend", args, causal_lens=local(lens_of_requests, Plain, batch))
+        error = refused("attend", args, causal_lens=local(lens_of_requests, KeyCounts, batch))
     assert (error.code, error.headline) == ("DSA117", "attend: causal_lens[0] is 8, for row 1 it is 2")
 
 
@@ -91,10 +91,10 @@ def test_b19_a_request_map_of_more_rows_than_there_are_queries_is_refused() -> N
     (batch,) = batches(Interleave(), 1, [1, 1], [3, 4])
     args = valid_args("attend", batch)
     whole = torch.tensor([0, 1, 0, 0, 1, 1], dtype=torch.int32)
-    error = refused("attend", args, request_of_row=local(whole, Plain, batch))
+    error = refused("attend", args, request_of_row=local(whole, RequestIds, batch))
     text = "attend: request_of_row has 6 rows, which is neither nnz_local 2 nor nnz_padded 2"
     assert (error.code, error.headline) == ("DSA102", text)
-    call("attend", args, request_of_row=local(whole[:2].clone(), Plain, batch))
+    call("attend", args, request_of_row=local(whole[:2].clone(), RequestIds, batch))
 
 
 def test_b19_rows_with_scales_inside_are_not_read_as_flat_fp8() -> None:
@@ -118,7 +118,7 @@ def test_b40_a_request_map_of_an_earlier_batch_is_refused_by_its_brand() -> None
     assert target.local_request_of_row.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
     assert draft.local_request_of_row.tolist() == [0, 1, 2]
     args = valid_args("attend", draft)
-    stale = local(target.local_request_of_row[:3].clone(), Plain, target)
+    stale = local(target.local_request_of_row[:3].clone(), RequestIds, target)
     error = refused("attend", args, request_of_row=stale)
     assert (error.code, error.headline) == ("DSA108", "attend: request_of_row was made for another batch")
 

@@ -134,10 +134,10 @@ def test_a_pool_that_does_not_say_its_layer_is_refused_in_a_layer() -> None:
         checking_values(),
         pytest.raises(ContractError, match="DSA125: attend: nothing states which rows pool") as caught,
     ):
-        call("attend", inside, pool=inside["pool"][:])
+        call("attend", inside, pool=inside["pool"].clone())
     assert "state each layer's pool with dsa_contracts.declare_lasting" in str(caught.value)
     passes("attend", inside)
-    passes("attend", outside, pool=outside["pool"][:])
+    passes("attend", outside, pool=outside["pool"].clone())
 
 
 def half_a_write(args: dict[str, Any]) -> None:

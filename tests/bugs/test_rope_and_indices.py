@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import RopeStyle, checking_values, contract_of
-from dsa_contracts.core.marks import Plain
-from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
+from dsa_contracts import RopeStyle, checking_values
+from dsa_contracts.dsa.states import Bf16Row, KeyCounts, KeyIds, Packed, Raw, Rotated, TokenSlots
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.stages import apply_rope, rope_quantize
-from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, table_of
+from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, state_of, table_of
 from tests.stages.calls import call, faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_b24_a_table_shorter_than_the_longest_request_is_refused_on_every_rank(r
                 " over all ranks"
             ),
             f"  where     cp_rank={rank} of 2, zigzag",
-            f"  contract  {contract_of(rope_quantize).location}",
+            contract_and_ran(rope_quantize),
             "  try       build the cos/sin table for prefix + extend of the longest request before the first layer",
         ]
     )
@@ -67,7 +67,7 @@ def test_b24_a_table_shorter_than_the_longest_request_is_refused_on_every_rank(r
 def wide_topk(batch: Any, width: int, entry: int) -> Any:
     topk = torch.full((batch.nnz_local, width), -1, dtype=torch.int32)
     topk[-1, width - 1] = entry
-    return local(topk, Plain, batch)
+    return local(topk, KeyIds, batch)
 
 
 def test_b28_an_entry_past_the_keys_of_its_row_is_refused_and_reaches_no_page() -> None:
@@ -101,7 +101,8 @@ def padded_args(batch: Any) -> dict[str, Any]:
     topk[:] = -1
     q[:3], topk[:3], lens[:3] = real["q"], real["topk_indices"], real["causal_lens"]
     rows = {"topk_indices": topk, "causal_lens": lens, "request_of_row": requests}
-    return {**real, "q": local(q, Rotated, batch), **{name: local(rows, Plain, batch) for name, rows in rows.items()}}
+    branded = {name: local(values, state_of(real[name]), batch) for name, values in rows.items()}
+    return {**real, "q": local(q, Rotated, batch), **branded}
 
 
 def test_b31_padding_rows_of_the_output_are_zero_whatever_their_queries_hold() -> None:
@@ -129,7 +130,7 @@ def test_b31_a_kernel_that_leaves_padding_rows_unwritten_is_refused() -> None:
 
 def test_b33_rows_and_whole_ranks_of_length_0_are_legal_for_the_references() -> None:
     (batch,) = batches(Interleave(), 1, [3], [0], row_alignment=8)
-    args = {**padded_args(batch), "causal_lens": local(torch.zeros(8, dtype=torch.int32), Plain, batch)}
+    args = {**padded_args(batch), "causal_lens": local(torch.zeros(8, dtype=torch.int32), KeyCounts, batch)}
     out, lse = call("attend", args)
     assert (float(out.abs().max()), bool(torch.isneginf(lse).all())) == (0.0, True)
     none = batches(Zigzag(), 4, [3], [0])[3]
@@ -174,7 +175,7 @@ def test_b34_a_negative_slot_of_a_real_row_is_refused() -> None:
     (batch,) = batches(Zigzag(), 1, [2], [0])
     args = valid_args("write_kv", batch)
     with checking_values():
-        error = refused("write_kv", args, loc=gathered(torch.tensor([2, -1]), Plain, batch))
+        error = refused("write_kv", args, loc=gathered(torch.tensor([2, -1]), TokenSlots, batch))
     assert (error.code, error.headline) == ("DSA116", "write_kv: 1 slots are written, the batch has 2 new tokens")
 
 
@@ -188,7 +189,7 @@ def test_b36_a_part_without_keys_adds_nothing_to_a_merge() -> None:
     assert round(merged([1.0, 5.0], [2.0, 0.0]), 3) == 1.477
     (batch,) = batches(Interleave(), 1, [1], [0])
     args = valid_args("attend", batch)
-    none = local(torch.full((1, 3), -1, dtype=torch.int32), Plain, batch)
+    none = local(torch.full((1, 3), -1, dtype=torch.int32), KeyIds, batch)
     with checking_values():
         out, lse = call("attend", args, topk_indices=none)
     assert merged([1.0, float(out[0, 0, 0])], [2.0, float(lse[0, 0])]) == 1.0
@@ -196,7 +197,7 @@ def test_b36_a_part_without_keys_adds_nothing_to_a_merge() -> None:
 
 def test_b36_a_kernel_that_starts_its_lse_at_0_is_refused() -> None:
     (batch,) = batches(Interleave(), 1, [1], [0])
-    none = local(torch.full((1, 3), -1, dtype=torch.int32), Plain, batch)
+    none = local(torch.full((1, 3), -1, dtype=torch.int32), KeyIds, batch)
     kernel = faulty("attend", lambda args: (torch.zeros(1, HEADS, 8), torch.zeros(1, HEADS)))
     with checking_values():
         error = refusal(kernel, **{**valid_args("attend", batch), "topk_indices": none})

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Layout, RopeStyle, checking_values, contract_of
+from dsa_contracts import CpBatch, Layout, RopeStyle, checking_values
 from dsa_contracts.core.marks import Plain
-from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
+from dsa_contracts.dsa.states import Bf16Row, KeyCounts, Packed, Positions, Raw, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens, restore_order, rope_quantize
 from tests.stages.branded import RANK, ROPE, batches, gathered, in_sequence, local, normal
 from tests.stages.calls import call, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 RIGHT = {
     "zigzag": ([0, 1, 4, 5, 6, 7, 2, 3], [[1, 2, 7, 8], [3, 4, 5, 6]]),
@@ -35,7 +36,7 @@ def test_b01_k_that_was_gathered_before_rope_is_refused_by_its_row_count() -> No
             "  got       bf16[8, 8] strides (8, 1) cpu",
             "  because   its brand: Global[Sequence], Plain, from test",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(rope_quantize).location}",
+            contract_and_ran(rope_quantize),
             "  try       gather K after rope_quantize; `dsa-cp plan` shows the placement",
         ]
     )
@@ -74,10 +75,10 @@ def test_b01_lengths_in_the_order_of_the_batch_are_refused() -> None:
     args = valid_args("attend", batch)
     first = batch.causal_lens[:4].clone()
     with checking_values():
-        error = refused("attend", args, causal_lens=local(first, Plain, batch))
-        call("attend", args, causal_lens=local(torch.tensor([1, 2, 7, 8], dtype=torch.int32), Plain, batch))
+        error = refused("attend", args, causal_lens=local(first, KeyCounts, batch))
+        call("attend", args, causal_lens=local(torch.tensor([1, 2, 7, 8], dtype=torch.int32), KeyCounts, batch))
     assert (error.code, error.headline) == ("DSA117", "attend: causal_lens[2] is 3, for row 6 it is 7")
-    error = refused("attend", args, causal_lens=in_sequence(first.clone(), Plain, batch))
+    error = refused("attend", args, causal_lens=in_sequence(first.clone(), KeyCounts, batch))
     assert (error.code, error.headline) == ("DSA106", "attend: causal_lens holds Global[Sequence] rows, not Local[Zigzag]")
 
 
@@ -89,8 +90,8 @@ def test_b02_positions_that_count_on_the_rank_are_refused_by_their_values(
     args = valid_args("rope_quantize", batch)
     assert rebuild_positions(batch.positions, batch.local_rows, batch).tolist() == right
     with checking_values():
-        error = refused("rope_quantize", args, positions=local(torch.tensor(wrong), Plain, batch))
-        call("rope_quantize", args, positions=local(torch.tensor(right), Plain, batch))
+        error = refused("rope_quantize", args, positions=local(torch.tensor(wrong), Positions, batch))
+        call("rope_quantize", args, positions=local(torch.tensor(right), Positions, batch))
     text = f"rope_quantize: positions[0] is {wrong[0]}, row 0 of k_rope is at position {right[0]}"
     assert (error.code, error.headline) == ("DSA115", text)
 
@@ -114,7 +115,7 @@ def test_b02_gathered_k_has_positions_of_its_own() -> None:
     args = {**valid_args("apply_rope", batch), "x": x, "rope_style": RopeStyle.INTERLEAVED}
     with checking_values():
         rotated: Tensor = call("apply_rope", args, positions=batch.positions)
-        error = refused("apply_rope", args, positions=in_sequence(torch.arange(8), Plain, batch))
+        error = refused("apply_rope", args, positions=in_sequence(torch.arange(8), Positions, batch))
     assert rotated.shape == (8, ROPE)
     assert (error.code, error.headline) == ("DSA115", "apply_rope: positions[0] is 0, row 0 of x is at position 5")
 

@@ -6,22 +6,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import contract_of
-from dsa_contracts.core.marks import Contiguous, Plain
+from dsa_contracts.core.marks import Contiguous
 from dsa_contracts.dsa.row_formats import fp8_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, PackedRowStride, Raw, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, PackedRowStride, Raw, Rotated, TokenSlots
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.stages import all_gather_kv, split_kv
 from tests.stages.branded import FP8, HEADS, batches, in_sequence, local, normal, packed, pool_of
 from tests.stages.calls import call, refused, valid_args
 from tests.stages.values import random_args, rotated_codes
+from tests.support.messages import contract_and_ran
 
 
 def test_b12_the_number_of_slots_is_compared_with_the_rows_before_anything_is_flattened() -> None:
     (batch,) = batches(Zigzag(), 1, [4], [0])
     args = valid_args("write_kv", batch)
-    two = in_sequence(batch.out_cache_loc[:2].clone(), Plain, batch)  # type: ignore[index]
+    two = in_sequence(batch.out_cache_loc[:2].clone(), TokenSlots, batch)  # type: ignore[index]
     rows = in_sequence(args["kv"].clone(), Packed[Bf16Row, Rotated], batch)
     error = refused("write_kv", args, kv=rows, loc=two)
     assert (error.code, error.headline) == ("DSA102", "write_kv: loc has 2 rows, which is neither nnz 4 nor nnz_gathered 4")
@@ -109,7 +109,7 @@ def test_b17_codes_are_sent_as_bytes_and_come_back_as_the_same_codes() -> None:
             ),
             "  got       e4m3[1, 3] strides (3, 1) cpu",
             "  where     cp_rank=0 of 1, zigzag",
-            f"  contract  {contract_of(all_gather_kv).location}",
+            contract_and_ran(all_gather_kv),
             "  try       send bytes: kv.view(torch.uint8), not .to(torch.uint8), which changes the values",
         ]
     )

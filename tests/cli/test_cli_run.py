@@ -86,7 +86,8 @@ REFUSALS = {
     ("--kernels", "triton"): "dsa-cp: --kernels triton with --device cpu: needs compute capability 9.0 and newer, got cpu",
     ("--model", "llama"): "dsa-cp: model 'llama' is not known; known are default, deepseek-v3.2, glm-5, tiny",
     ("--layout", "ring"): (
-        "dsa-cp: layout is 'ring'; it must be one of zigzag, interleave, interleave(block=64) with any block, vllm_zigzag"
+        "dsa-cp: layout is 'ring'; it must be one of "
+        "zigzag, interleave, interleave(block=64) with any block, vllm_zigzag, vllm_replicated"
     ),
     ("--break", "everything"): (
         "dsa-cp: --break 'everything' is not known; known are gather-early, rank-major-order, identity-lens, "

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.comm import Comm, guard
+from dsa_contracts.core.comm import Comm, Exchange, guard
 from dsa_contracts.core.errors import RankError, StageInputError
 
 
@@ -180,3 +180,87 @@ def die_alone(comm: Comm) -> None:
     comm.agree("x")
     if comm.rank == 1:
         os._exit(4)
+
+
+def exchange(comm: Exchange, counts: list[list[int]], width: int = 4) -> Tensor:
+    """Send row values `10 * sender + receiver`, as many as `counts[sender][receiver]` says."""
+    send, take = counts[comm.rank], [row[comm.rank] for row in counts]
+    values = [10 * comm.rank + peer for peer, count in enumerate(send) for _ in range(count)]
+    rows = torch.tensor(values, dtype=torch.uint8)[:, None].expand(-1, width).contiguous()
+    return comm.all_to_all(rows, send, take)
+
+
+def exchange_twice(comm: Exchange, counts: list[list[int]]) -> list[Tensor]:
+    """Send rows out and back; the rows that come back are changed by their owner after that."""
+    there = exchange(comm, counts)
+    back = comm.all_to_all(there, [row[comm.rank] for row in counts], counts[comm.rank])
+    kept = back.clone()
+    there.zero_()
+    return [kept, back]
+
+
+def rank_one_takes_other_counts(comm: Exchange) -> None:
+    send, take = [1, 2], [1, 2]
+    if comm.rank == 1:
+        send, take = [2, 1], [1, 1]
+    comm.all_to_all(rows_of(comm.rank, rows=3), send, take)
+
+
+def equal_counts_that_do_not_fit(comm: Exchange) -> None:
+    comm.all_to_all(rows_of(comm.rank, rows=3), [1, 2], [1, 2])
+
+
+def rank_one_sends_what_it_has_not(comm: Exchange) -> None:
+    comm.all_to_all(rows_of(comm.rank, rows=2), [1, 1] if comm.rank == 0 else [1, 2], [1, 1])
+
+
+def rank_one_exchanges_wider_rows(comm: Exchange) -> None:
+    comm.all_to_all(rows_of(comm.rank, rows=2, width=4 + comm.rank), [1, 1], [1, 1])
+
+
+def rank_one_exchanges_floats(comm: Exchange) -> None:
+    rows = rows_of(comm.rank, rows=2)
+    comm.all_to_all(rows.float() if comm.rank == 1 else rows, [1, 1], [1, 1])
+
+
+def rank_one_gathers_instead(comm: Exchange) -> None:
+    if comm.rank == 1:
+        comm.all_gather(rows_of(1, rows=2))
+    else:
+        comm.all_to_all(rows_of(0, rows=2), [1, 1], [1, 1])
+
+
+EXCHANGES_REFUSED: dict[Callable[[Exchange], None], str] = {
+    rank_one_takes_other_counts: lines(
+        "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with counts that do not fit: "
+        "rank 0 sends 2 rows to rank 1, which takes 1",
+        "  rank 0    all_to_all uint8[3, 4] sends 1, 2 takes 1, 2",
+        "  rank 1    all_to_all uint8[3, 4] sends 2, 1 takes 1, 1",
+    ),
+    equal_counts_that_do_not_fit: lines(
+        "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with counts that do not fit: "
+        "rank 0 sends 2 rows to rank 1, which takes 1",
+        "  rank 0    all_to_all uint8[3, 4] sends 1, 2 takes 1, 2",
+        "  rank 1    all_to_all uint8[3, 4] sends 1, 2 takes 1, 2",
+    ),
+    rank_one_sends_what_it_has_not: lines(
+        "RankError DSA502: rank 1 of 2 failed before collective 1",
+        "  rank 0    all_to_all uint8[2, 4] sends 1, 1 takes 1, 1",
+        "  rank 1    failed: ArgumentError DSA602: all_to_all: send is [1, 2], 3 rows, and 2 rows were given",
+    ),
+    rank_one_exchanges_wider_rows: lines(
+        "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with different facts",
+        "  rank 0    all_to_all uint8[2, 4] sends 1, 1 takes 1, 1",
+        "  rank 1    all_to_all uint8[2, 5] sends 1, 1 takes 1, 1",
+    ),
+    rank_one_exchanges_floats: lines(
+        "RankError DSA501: rank 1 of 2 came to collective 1 with rows that are not contiguous uint8 [n, width]",
+        "  rank 0    all_to_all uint8[2, 4] sends 1, 1 takes 1, 1",
+        "  rank 1    all_to_all float32[2, 4] sends 1, 1 takes 1, 1",
+    ),
+    rank_one_gathers_instead: lines(
+        "RankError DSA501: ranks 0, 1 of 2 came to collective 1 with different facts",
+        "  rank 0    all_to_all uint8[2, 4] sends 1, 1 takes 1, 1",
+        "  rank 1    all_gather uint8[2, 4]",
+    ),
+}

@@ -4,15 +4,11 @@ from typing import Any
 
 import pytest
 
-from dsa_contracts import CpBatch, Mode, checking_values, stage, unchecked, unchecked_function
-from dsa_contracts import stages as contracts
-from dsa_contracts.core.contract import StageContract, contract_of
 from dsa_contracts.core.errors import ContractDefinitionError
-from dsa_contracts.core.modes import VARIABLE, mode_from_environment
-from dsa_cp import stages
-from tests.core.toys import args_of, bare_turn, batch_of, checked_turn, refusal, rows_of, turn
-
-STAGES = contracts.__all__
+from dsa_contracts.core.modes import VARIABLE, Mode, checking_values, mode_from_environment, unchecked
+from dsa_contracts.core.runtime.stage import stage, unchecked_function
+from tests.support.messages import refusal
+from tests.support.toy import Crew, args_of, bare_turn, checked_turn, crew_of, pick, picked, rows_of, turn
 
 
 @pytest.mark.parametrize(("text", "mode"), [*((mode.value, mode) for mode in Mode), ("", Mode.DEVELOPMENT)])
@@ -46,64 +42,56 @@ def test_the_mode_is_read_when_a_stage_is_decorated(monkeypatch: pytest.MonkeyPa
     assert stage(turn, mode=Mode.PRODUCTION)(bare_turn) is bare_turn
 
 
-def record_of(name: str) -> StageContract:
-    return contract_of(getattr(contracts, name))
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_production_gives_back_the_very_same_object(name: str) -> None:
-    stub = getattr(contracts, name)
-    function = unchecked_function(getattr(stages, name))
+def test_production_gives_back_the_very_same_object() -> None:
+    function = unchecked_function(checked_turn())
     before = dict(vars(function))
-    assert stage(stub, mode=Mode.PRODUCTION)(function) is function
+    assert stage(turn, mode=Mode.PRODUCTION)(function) is function
     assert unchecked_function(function) is function
     assert vars(function) == before
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_the_checked_function_stands_for_the_bare_one(name: str) -> None:
-    checked = getattr(stages, name)
-    bare = unchecked_function(checked)
-    assert bare is not checked
+def test_the_checked_function_stands_for_the_bare_one() -> None:
+    checked, bare = checked_turn(), bare_turn
+    assert unchecked_function(checked) is bare
     assert (checked.__name__, checked.__doc__, checked.__module__) == (bare.__name__, bare.__doc__, bare.__module__)
 
 
 def test_unchecked_suspends_all_checks_and_counts_nothing() -> None:
-    batch, function = batch_of(), checked_turn()
-    wrong = args_of(batch, x=rows_of(7).float())
+    crew, function = crew_of(), checked_turn()
+    wrong = args_of(crew, x=rows_of(7).float())
     with unchecked(), unchecked():
         assert function(*wrong).tolist() == [[2.0, 2.0]] * 7
-    assert (batch.log.calls, batch.dims.value("kv_lora_rank")) == ({}, None)
+    assert (crew.log.calls, crew.dims.value("width")) == ({}, None)
     assert refusal(function, *wrong).startswith("StageInputError DSA103: turn: x is f32, not bf16\n")
 
 
 def test_checks_come_back_after_an_error_inside_of_unchecked() -> None:
-    batch, function = batch_of(), checked_turn()
+    crew, function = crew_of(), checked_turn()
     with pytest.raises(ZeroDivisionError), unchecked():
         raise ZeroDivisionError
-    assert refusal(function, *args_of(batch, x=None)).startswith("StageInputError DSA101: turn: x is None\n")
+    assert refusal(function, *args_of(crew, x=None)).startswith("StageInputError DSA101: turn: x is None\n")
 
 
-def local_positions(batch: CpBatch[Any]) -> object:
-    flipped: Any = batch.local_rows.flip(0)
-    return stages.rebuild_positions(batch.positions, flipped, batch)
+def local_positions(crew: Crew[Any]) -> object:
+    flipped: Any = crew.own_rows.flip(0)
+    return picked(crew.numbers, flipped, crew)
 
 
 def test_values_are_read_where_they_are_asked_for_alone() -> None:
-    batch = batch_of()
-    local_positions(batch)
+    crew = crew_of()
+    local_positions(crew)
     with checking_values():
-        message = refusal(local_positions, batch)
-    local_positions(batch)
-    assert message.startswith("StageInputError DSA119: rebuild_positions: rows[0] is 6, local row 0 of this rank is 0\n")
+        message = refusal(local_positions, crew)
+    local_positions(crew)
+    assert message.startswith("StageInputError DSA106: pick: rows[0] is 5, own row 0 is 1\n")
 
 
 def test_values_mode_reads_values_in_every_call() -> None:
-    function = stage(contracts.rebuild_positions, mode=Mode.VALUES)(unchecked_function(stages.rebuild_positions))
-    batch = batch_of()
-    function(batch.positions, batch.local_rows, batch)
-    counted = batch.log.checked["rebuild_positions"]
-    function(batch.positions, batch.local_rows, batch)
-    assert batch.log.checked["rebuild_positions"] > counted
-    message = refusal(function, batch.positions, batch.local_rows.flip(0), batch)
-    assert message.startswith("StageInputError DSA119: rebuild_positions: rows[0] is 6, local row 0 of this rank is 0\n")
+    function = stage(pick, mode=Mode.VALUES)(unchecked_function(picked))
+    crew = crew_of()
+    function(crew.numbers, crew.own_rows, crew)
+    counted = crew.log.checked["pick"]
+    function(crew.numbers, crew.own_rows, crew)
+    assert crew.log.checked["pick"] > counted
+    message = refusal(function, crew.numbers, crew.own_rows.flip(0), crew)
+    assert message.startswith("StageInputError DSA106: pick: rows[0] is 5, own row 0 is 1\n")

@@ -8,21 +8,16 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Ten, all_contracts, contract, contract_of
-from dsa_contracts import stages as contracts
-from dsa_contracts.core.contract import make_param
+from dsa_contracts.core.contract import contract, contract_of, make_param
 from dsa_contracts.core.errors import ContractDefinitionError
 from dsa_contracts.core.marks import BF16, Contiguous, Plain
 from dsa_contracts.core.scope import Scope
-from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal
-from dsa_contracts.dsa.states import Local
-from dsa_contracts.dsa.typevars import L
-from dsa_cp import stages
-from tests.core.toys import TURN, bare_turn, checked_turn, turn
+from dsa_contracts.core.tensors import Ten
+from tests.support.toy import TURN, Crew, Mine, Own, V, Width, bare_turn, checked_turn, turn
 
-LOCAL: Any = Local
+MINE: Any = Mine
 ANNOTATION: Any = Ten
-ROWS: Any = ANNOTATION[LOCAL[L], Plain, BF16, Contiguous, NnzLocal, KvLoraRank]
+ROWS: Any = ANNOTATION[MINE[V], Plain, BF16, Contiguous, Own, Width]
 
 
 def definition_error(stub: Callable[..., object], **options: Any) -> str:
@@ -31,25 +26,25 @@ def definition_error(stub: Callable[..., object], **options: Any) -> str:
     return str(error.value).removeprefix("ContractDefinitionError DSA001: ")
 
 
-def without_annotation(x, batch: CpBatch[L]) -> None: ...  # type: ignore[no-untyped-def]
+def without_annotation(x, crew: Crew[V]) -> None: ...  # type: ignore[no-untyped-def]
 
 
-def any_tensor(x: Tensor, batch: CpBatch[L]) -> None: ...
+def any_tensor(x: Tensor, crew: Crew[V]) -> None: ...
 
 
-def keyword_only(*, x: int, batch: CpBatch[L]) -> None: ...
+def keyword_only(*, x: int, crew: Crew[V]) -> None: ...
 
 
-def many(*x: int, batch: CpBatch[L]) -> None: ...
+def many(*x: int, crew: Crew[V]) -> None: ...
 
 
-def unresolved(x: "Missing", batch: CpBatch[L]) -> None: ...  # type: ignore[name-defined] # noqa: F821
+def unresolved(x: "Missing", crew: Crew[V]) -> None: ...  # type: ignore[name-defined] # noqa: F821
 
 
-def returns_nothing(batch: CpBatch[L]) -> None: ...
+def returns_nothing(crew: Crew[V]) -> None: ...
 
 
-def returns_a_pair(batch: CpBatch[L]) -> tuple[int, int]:
+def returns_a_pair(crew: Crew[V]) -> tuple[int, int]:
     raise NotImplementedError
 
 
@@ -80,10 +75,10 @@ def test_a_stub_that_is_not_well_formed_is_refused(stub: Callable[..., object], 
 def test_a_stub_has_at_most_one_scope() -> None:
     def lonely(x: int) -> None: ...
 
-    def torn(batch: CpBatch[L], other: Scope) -> None: ...
+    def torn(crew: Crew[V], other: Scope) -> None: ...
 
     assert contract()(lonely) is lonely
-    assert definition_error(torn) == "torn has several scopes: batch, other; dims are bound for one"
+    assert definition_error(torn) == "torn has several scopes: crew, other; dims are bound for one"
 
 
 def test_stubs_near_those_are_contracts() -> None:
@@ -96,13 +91,13 @@ def test_stubs_near_those_are_contracts() -> None:
 LATE = """
 from __future__ import annotations
 from typing import TYPE_CHECKING
-from dsa_contracts import CpBatch, contract
-from dsa_contracts.dsa.typevars import L
+from dsa_contracts.core.contract import contract
+from tests.support.toy import Crew, V
 if TYPE_CHECKING:
-    from dsa_contracts import Ten
+    from dsa_contracts.core.tensors import Ten
 
 @contract()
-def late(x: Ten, batch: CpBatch[L]) -> None: ...
+def late(x: Ten, crew: Crew[V]) -> None: ...
 """
 
 
@@ -128,21 +123,21 @@ def test_a_name_that_only_the_type_checker_imports_is_an_error_at_import(tmp_pat
 def test_late_annotations_of_names_that_exist_at_run_time_are_read(tmp_path: Path) -> None:
     text = LATE.replace("if TYPE_CHECKING:\n    ", "").replace("x: Ten", "x: int")
     module: Any = imported(tmp_path / "early_module.py", text)
-    assert contract_of(module.late).names == ("x", "batch")
+    assert contract_of(module.late).names == ("x", "crew")
 
 
 def test_the_record_is_what_the_stub_says() -> None:
     found = contract_of(turn)
     assert found.stub is turn
-    assert (found.name, found.names, found.comm_param) == ("turn", ("x", "positions", "scale", "batch"), None)
-    assert found.location == TURN == f"tests/core/toys.py:{turn.__code__.co_firstlineno}"
-    assert found.dim_names == {"N", "kv_lora_rank"}
+    assert (found.name, found.names, found.comm_param) == ("turn", ("x", "positions", "scale", "crew"), None)
+    assert found.location == TURN == f"tests/support/toy.py:{turn.__code__.co_firstlineno}"
+    assert found.dim_names == {"N", "width"}
     assert (found.advice_for("DSA107"), found.advice_for("DSA102")) == ("turn once", "")
     assert [(record.name, record.spec is not None) for record in (*found.params, *found.returns)] == [
         ("x", True),
         ("positions", True),
         ("scale", False),
-        ("batch", False),
+        ("crew", False),
         ("turned", True),
     ]
 
@@ -165,13 +160,3 @@ def test_a_function_that_nothing_binds_has_no_contract() -> None:
     with pytest.raises(ContractDefinitionError) as error:
         contract_of(definition_error)
     assert str(error.value) == ("ContractDefinitionError DSA001: definition_error is not decorated with @contract or @stage")
-
-
-def test_every_stub_of_the_package_is_a_contract_with_an_implementation_of_the_same_name() -> None:
-    assert contracts.__all__ == stages.__all__
-    for name in contracts.__all__:
-        found = contract_of(getattr(contracts, name))
-        assert found in all_contracts()
-        assert found is contract_of(getattr(stages, name))
-        assert found.location.startswith(f"dsa_contracts/stages/{name}.py:")
-        assert (found.comm_param is not None) == any(record.hint is Comm for record in found.params)

@@ -6,25 +6,41 @@ import jaxtyping
 import pytest
 import torch
 
-from dsa_contracts import Ten
 from dsa_contracts.core.errors import ContractDefinitionError
 from dsa_contracts.core.marks import BF16, E4M3, U8, Contiguous, Plain, UnitLast, mark_text
-from dsa_contracts.core.tensors import TensorSpec, describe_tensor, make_spec, spec_of, stride_fault
-from dsa_contracts.dsa.dims import KvLoraRank, NnzLocal, RowBytes
-from dsa_contracts.dsa.states import Fp8Row, Global, Local, Packed, PackedRowStride, RankMajor, Raw, Rotated
-from dsa_contracts.dsa.typevars import AD, Ds, F, L, M, P, R
+from dsa_contracts.core.tensors import Ten, TensorSpec, describe_tensor, make_spec, spec_of, stride_fault
+from tests.support.toy import (
+    All,
+    B,
+    BoxBytes,
+    Boxed,
+    BoxStride,
+    ByRunner,
+    Cold,
+    D,
+    Ds,
+    LargeBox,
+    M,
+    Mine,
+    Own,
+    R,
+    T,
+    V,
+    Warm,
+    Width,
+)
 
 ANNOTATION: Any = Ten
-LOCAL: Any = Local
-GLOBAL: Any = Global
-RANK_MAJOR: Any = RankMajor
-PACKED: Any = Packed
+MINE: Any = Mine
+ALL: Any = All
+BY_RUNNER: Any = ByRunner
+BOXED: Any = Boxed
 OPEN: Any = get_args(tuple[*Ds])[0]  # type: ignore[valid-type]
-ROTATED = ANNOTATION[LOCAL[L], Rotated, E4M3, Contiguous, NnzLocal, KvLoraRank]
+WARM = ANNOTATION[MINE[V], Warm, E4M3, Contiguous, Own, Width]
 
 
 def test_a_value_is_a_plain_tensor_and_the_class_is_jaxtypings() -> None:
-    hint: Any = ROTATED
+    hint: Any = WARM
     assert issubclass(hint, jaxtyping.AbstractArray)
     assert isinstance(torch.zeros(3, 2, dtype=torch.float8_e4m3fn), hint)
     assert not isinstance(torch.zeros(3, dtype=torch.float8_e4m3fn), hint)
@@ -32,7 +48,7 @@ def test_a_value_is_a_plain_tensor_and_the_class_is_jaxtypings() -> None:
 
 
 def test_the_class_carries_what_was_written() -> None:
-    assert spec_of(ROTATED) == TensorSpec(LOCAL[L], Rotated, E4M3, Contiguous, (NnzLocal, KvLoraRank))
+    assert spec_of(WARM) == TensorSpec(MINE[V], Warm, E4M3, Contiguous, (Own, Width))
     assert spec_of(torch.Tensor) is None
     assert spec_of(None) is None
 
@@ -40,13 +56,13 @@ def test_the_class_carries_what_was_written() -> None:
 @pytest.mark.parametrize(
     ("hint", "text"),
     [
-        (ROTATED, "e4m3[nnz_local kv_lora_rank] Contiguous, Local[L], Rotated"),
-        (ANNOTATION[R, Raw, BF16, UnitLast, M, OPEN], "bf16[M *Ds] UnitLast, R, Raw"),
+        (WARM, "e4m3[own width] Contiguous, Mine[V], Warm"),
+        (ANNOTATION[R, Cold, BF16, UnitLast, M, OPEN], "bf16[M *Ds] UnitLast, R, Cold"),
         (
-            ANNOTATION[GLOBAL[RANK_MAJOR[L]], PACKED[F, P], U8, PackedRowStride, NnzLocal, RowBytes],
-            "u8[nnz_local row_bytes] PackedRowStride, Global[RankMajor[L]], Packed[F, P]",
+            ANNOTATION[ALL[BY_RUNNER[V]], BOXED[B, T], U8, BoxStride, Own, BoxBytes],
+            "u8[own box_bytes] BoxStride, All[ByRunner[V]], Boxed[B, T]",
         ),
-        (ANNOTATION[LOCAL[L], Plain, AD, Contiguous], "AD[] Contiguous, Local[L], Plain"),
+        (ANNOTATION[MINE[V], Plain, D, Contiguous], "D[] Contiguous, Mine[V], Plain"),
     ],
 )
 def test_a_spec_is_described_in_one_line(hint: object, text: str) -> None:
@@ -56,7 +72,7 @@ def test_a_spec_is_described_in_one_line(hint: object, text: str) -> None:
 
 
 def test_a_dtype_variable_takes_any_dtype_at_run_time() -> None:
-    hint: Any = ANNOTATION[LOCAL[L], Plain, AD, Contiguous, NnzLocal]
+    hint: Any = ANNOTATION[MINE[V], Plain, D, Contiguous, Own]
     assert isinstance(torch.zeros(3), hint)
     assert isinstance(torch.zeros(3, dtype=torch.bfloat16), hint)
 
@@ -68,15 +84,15 @@ HOW = "\n  try       Ten[Mine, Plain, BF16, Contiguous, Tokens, HiddenSize]"
     ("params", "message"),
     [
         ((), f"Ten takes rows, state, dtype, strides and dims, got 0 parameters{HOW}"),
-        ((LOCAL[L], Plain, BF16), f"Ten takes rows, state, dtype, strides and dims, got 3 parameters{HOW}"),
-        ((Plain, LOCAL[L], BF16, Contiguous), "Plain does not name the rows of a tensor"),
-        ((LOCAL[L], LOCAL[L], BF16, Contiguous), "Local[L] does not name the state of a tensor"),
-        ((LOCAL[L], Plain, torch.bfloat16, Contiguous), "torch.bfloat16 does not name the dtype of a tensor"),
-        ((LOCAL[L], Plain, BF16, NnzLocal), "NnzLocal does not name the strides of a tensor"),
-        ((LOCAL[L], Plain, BF16, Contiguous, 512), "512 does not name a dim"),
-        ((LOCAL[L], Plain, BF16, Contiguous, BF16), "BF16 does not name a dim"),
-        ((LOCAL[L], Plain, BF16, Contiguous, "nnz"), "nnz does not name a dim"),
-        ((LOCAL[L], Plain, BF16, Contiguous, OPEN, NnzLocal), "a dim follows *Ds"),
+        ((MINE[V], Plain, BF16), f"Ten takes rows, state, dtype, strides and dims, got 3 parameters{HOW}"),
+        ((Plain, MINE[V], BF16, Contiguous), "Plain does not name the rows of a tensor"),
+        ((MINE[V], MINE[V], BF16, Contiguous), "Mine[V] does not name the state of a tensor"),
+        ((MINE[V], Plain, torch.bfloat16, Contiguous), "torch.bfloat16 does not name the dtype of a tensor"),
+        ((MINE[V], Plain, BF16, Own), "Own does not name the strides of a tensor"),
+        ((MINE[V], Plain, BF16, Contiguous, 512), "512 does not name a dim"),
+        ((MINE[V], Plain, BF16, Contiguous, BF16), "BF16 does not name a dim"),
+        ((MINE[V], Plain, BF16, Contiguous, "total"), "total does not name a dim"),
+        ((MINE[V], Plain, BF16, Contiguous, OPEN, Own), "a dim follows *Ds"),
     ],
 )
 def test_parameters_out_of_place_are_refused_where_they_are_written(params: tuple[object, ...], message: str) -> None:
@@ -93,8 +109,8 @@ def test_a_single_parameter_is_refused_by_the_annotation_itself() -> None:
 
 
 def test_marks_are_shown_as_they_are_written() -> None:
-    shown = [mark_text(mark) for mark in (Plain, R, PACKED[Fp8Row, Rotated], GLOBAL[RANK_MAJOR[L]], 5)]
-    assert shown == ["Plain", "R", "Packed[Fp8Row, Rotated]", "Global[RankMajor[L]]", "5"]
+    shown = [mark_text(mark) for mark in (Plain, R, BOXED[LargeBox, Warm], ALL[BY_RUNNER[V]], 5)]
+    assert shown == ["Plain", "R", "Boxed[LargeBox, Warm]", "All[ByRunner[V]]", "5"]
 
 
 WIDE = torch.zeros(3, 8)
@@ -109,11 +125,11 @@ WIDE = torch.zeros(3, 8)
         (WIDE.T, UnitLast, None, "last stride 8, not 1"),
         (WIDE[:, ::2], UnitLast, None, "last stride 2, not 1"),
         (WIDE[:, ::8], UnitLast, None, None),
-        (WIDE[:, :4], PackedRowStride, 32, None),
-        (WIDE[:, :4], PackedRowStride, 16, "rows 32 bytes apart, not 16"),
-        (WIDE[:1, :4], PackedRowStride, 16, None),
+        (WIDE[:, :4], BoxStride, 32, None),
+        (WIDE[:, :4], BoxStride, 16, "rows 32 bytes apart, not 16"),
+        (WIDE[:1, :4], BoxStride, 16, None),
         (WIDE[:0].T, UnitLast, None, None),
-        (WIDE[0, 0], PackedRowStride, 16, None),
+        (WIDE[0, 0], BoxStride, 16, None),
         (WIDE[:0, ::2], Contiguous, None, None),
     ],
 )

@@ -7,23 +7,25 @@ import sys
 
 import pytest
 
-FLAGS = ["run", "--model", "tiny", "--layers", "2", "--batches", "2", "--chunk-tokens", "96", "--cp-size", "4", "--json"]
+FLAGS = ["run", "--model", "tiny", "--layers", "2", "--batches", "1", "--chunk-tokens", "24", "--cp-size", "2", "--json"]
 MODES = ("development", "values", "production")
 
 
-def run_in(mode: str) -> list[dict[str, object]]:
-    """Run the command in a process of its own in a mode; returns its cells."""
+def start_in(mode: str) -> subprocess.Popen[str]:
+    """Start the command in a process of its own in a mode: most of what it takes is importing torch."""
     code = "import sys; from dsa_cp.cli import main; sys.exit(main(sys.argv[1:]))"
     environment = {**os.environ, "DSA_CONTRACTS": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, *FLAGS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
 def cells() -> dict[str, list[dict[str, object]]]:
-    """The same run in every mode."""
-    return {mode: run_in(mode) for mode in MODES}
+    """The same run in every mode, all at once."""
+    started = {mode: start_in(mode) for mode in MODES}
+    printed = {mode: process.communicate(timeout=120)[0] for mode, process in started.items()}
+    assert [process.returncode for process in started.values()] == [0, 0, 0]
+    return {mode: [json.loads(line) for line in text.splitlines()] for mode, text in printed.items()}
 
 
 def test_all_modes_leave_the_same_kv_bytes(cells: dict[str, list[dict[str, object]]]) -> None:

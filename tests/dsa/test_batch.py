@@ -11,7 +11,7 @@ from dsa_contracts.core.bound_dims import BoundDims
 from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
 from dsa_contracts.dsa.codes import BatchError
 from dsa_cp.layouts import Interleave, Zigzag
-from tests.core.toys import batch_of, batches_of
+from tests.dsa.toys import batch_of, batches_of
 
 
 def remade(**changes: Any) -> CpBatch[Any]:
@@ -84,23 +84,23 @@ def test_each_rank_needs_a_row_count_and_none_above_the_padded_one() -> None:
 
 COUNTS = "nnz=7, nnz_local=3, nnz_padded=4, nnz_gathered=8, num_requests=1"
 WRONG: dict[str, tuple[Any, str, str]] = {
-    "positions": (torch.arange(8), "i64[nnz] Contiguous, Global[Sequence], Plain", "i64[8] strides (1,) cpu"),
-    "causal_lens": (torch.arange(7), "i32[nnz] Contiguous, Global[Sequence], Plain", "i64[7] strides (1,) cpu"),
+    "positions": (torch.arange(8), "i64[nnz] Contiguous, Global[Sequence], Positions", "i64[8] strides (1,) cpu"),
+    "causal_lens": (torch.arange(7), "i32[nnz] Contiguous, Global[Sequence], KeyCounts", "i64[7] strides (1,) cpu"),
     "request_of_row": (None, "", ""),
-    "local_rows": (torch.arange(4), "i64[nnz_local] Contiguous, Local[L], Plain", "i64[4] strides (1,) cpu"),
-    "padded_rows": (torch.arange(3), "i64[nnz_padded] Contiguous, Local[L], Plain", "i64[3] strides (1,) cpu"),
-    "padded_index": (torch.arange(6)[::2], "i64[nnz_local] Contiguous, Local[L], Plain", "i64[3] strides (2,) cpu"),
+    "local_rows": (torch.arange(4), "i64[nnz_local] Contiguous, Local[L], RowIds", "i64[4] strides (1,) cpu"),
+    "padded_rows": (torch.arange(3), "i64[nnz_padded] Contiguous, Local[L], RowIds", "i64[3] strides (1,) cpu"),
+    "padded_index": (torch.arange(6)[::2], "i64[nnz_local] Contiguous, Local[L], RowPlaces", "i64[3] strides (2,) cpu"),
     "gathered_rows": (
         torch.arange(7),
-        "i64[nnz_gathered] Contiguous, Global[RankMajor[L]], Plain",
+        "i64[nnz_gathered] Contiguous, Global[RankMajor[L]], RowIds",
         "i64[7] strides (1,) cpu",
     ),
-    "restore_index": (torch.zeros(7), "i64[nnz] Contiguous, Global[Sequence], Plain", "f32[7] strides (1,) cpu"),
-    "out_cache_loc": (SLOTS[None], "i64[nnz] Contiguous, Global[Sequence], Plain", "i64[1, 7] strides (7, 1) cpu"),
-    "rank_major_loc": ([1], "i64[nnz_gathered] Contiguous, Global[RankMajor[L]], Plain", "list [1]"),
+    "restore_index": (torch.zeros(7), "i64[nnz] Contiguous, Global[Sequence], RowPlaces", "f32[7] strides (1,) cpu"),
+    "out_cache_loc": (SLOTS[None], "i64[nnz] Contiguous, Global[Sequence], TokenSlots", "i64[1, 7] strides (7, 1) cpu"),
+    "rank_major_loc": ([1], "i64[nnz_gathered] Contiguous, Global[RankMajor[L]], TokenSlots", "list [1]"),
     "page_table": (
         torch.zeros(2, 2, dtype=torch.int32),
-        "i32[num_requests max_pages] Contiguous, PerRequest, Plain",
+        "i32[num_requests max_pages] Contiguous, PerRequest, PageIds",
         "i32[2, 2] strides (2, 1) cpu",
     ),
 }

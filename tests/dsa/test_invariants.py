@@ -18,7 +18,8 @@ from dsa_contracts.dsa.invariants.reading import row_format_of
 from dsa_contracts.dsa.row_formats import bf16_format, fp8_656_format, fp8_format
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.stages import apply_rope
-from tests.core.toys import args_of, batch_of, raw, refusal, rows_of
+from tests.dsa.toys import args_of, batch_of, raw, rows_of
+from tests.support.messages import contract_and_ran, refusal
 
 
 def wide(*shape: int) -> Tensor:
@@ -172,7 +173,7 @@ def test_a_violated_invariant_is_an_error_with_the_fact_as_what_was_expected() -
         "StageInputError DSA111: apply_rope: cos_sin_cache has 6 rows, positions of this batch go up to 6\n"
         f"  expected  table_covers_positions: {invariants.table_covers_positions().statement}\n"
         "  where     cp_rank=0 of 2, zigzag\n"
-        f"  contract  {contract_of(apply_rope).location}\n"
+        f"{contract_and_ran(apply_rope)}\n"
         "  try       build the cos/sin table for prefix + extend of the longest request before the first layer"
     )
     long: Any = wide(7, 2)

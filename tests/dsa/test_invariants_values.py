@@ -9,12 +9,13 @@ from torch import Tensor
 from dsa_contracts import CpBatch, Mode, checking_values, contract_of, stage
 from dsa_contracts import stages as contracts
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import F32, Plain
+from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa import invariants
 from dsa_contracts.dsa.row_formats import RowFormat, RowPart
-from dsa_contracts.dsa.states import Bf16Row, Raw, Sequence
+from dsa_contracts.dsa.states import Bf16Row, Raw, RowIds, Sequence
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
-from tests.core.toys import batch_of, global_rows, local, raw, refusal, rows_of
+from tests.dsa.toys import batch_of, global_rows, local, raw, rows_of
+from tests.support.messages import contract_and_ran, refusal
 
 
 def ints(*values: object) -> Tensor:
@@ -34,7 +35,8 @@ SCALED = torch.cat([torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [3.0]])], dim
 POOL = torch.zeros(3, 4, 8)
 
 
-SCALES: Any = RowFormat("zeros", Bf16Row, (RowPart("zeros", F32, 4, 0), RowPart("scales", F32, 1, 16)), is_quantized=True)
+ZEROS = (RowPart("zeros", F32, 4, 0), RowPart("scales", F32, 1, 16))
+SCALES: Any = RowFormat("zeros", Bf16Row, ZEROS, is_quantized=True, key="zeros", scales="scales")
 """A row format of four float32 zeros and a float32 scale."""
 
 
@@ -158,7 +160,7 @@ def test_positions_must_be_those_of_the_rows_that_a_brand_names() -> None:
 
 def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -> None:
     batch = batch_of()
-    flipped = local(batch.local_rows.flip(0), Plain, batch)
+    flipped = local(batch.local_rows.flip(0), RowIds, batch)
 
     def short(causal_lens: Any, rows: Any, batch: Any) -> Any:
         return causal_lens[rows] - 1
@@ -171,13 +173,15 @@ def test_values_are_checked_before_and_after_a_call_and_only_where_asked_for() -
         after = refusal(wrong, batch.causal_lens, batch.local_rows, batch)
         rebuild_positions(batch.positions, batch.padded_rows, batch)
     contract = contract_of(reorder_causal_lens)
-    facts = f"\n  where     cp_rank=0 of 2, zigzag\n  contract  {contract.location}"
+    facts = "\n  where     cp_rank=0 of 2, zigzag\n"
     assert before == (
         "StageInputError DSA119: reorder_causal_lens: rows[0] is 6, local row 0 of this rank is 0\n"
         f"  expected  rows_are_this_ranks: rows is batch.local_rows or batch.padded_rows{facts}"
+        f"{contract_and_ran(reorder_causal_lens)}\n"
+        "  try       pass batch.local_rows or batch.padded_rows of this rank's view of the batch"
     )
     assert after == (
         "StageOutputError DSA117: reorder_causal_lens: local_causal_lens[0] is 0, for row 0 it is 1\n"
         "  expected  causal_lens_match_rows: local_causal_lens[i] = batch.causal_lens[row of i], 0 for padding"
-        f"{facts}\n  try       {contract.advice_for('DSA117')}"
+        f"{facts}{contract_and_ran(wrong)}\n  try       {contract.advice_for('DSA117')}"
     )

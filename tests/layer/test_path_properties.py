@@ -8,10 +8,10 @@ from dsa_contracts import Layout
 from dsa_cp.demo.cells import RunSpec, make_job, reference_for, verdicts_of
 from dsa_cp.demo.schedule import PrefillBatch, PrefillChunk, Schedule
 from dsa_cp.layer.models import MODELS
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.planner import make_plan
 
-LAYOUTS: list[Layout] = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()]
+LAYOUTS: list[Layout] = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()]
 BACKENDS = {"bf16": "flashmla_sparse", "fp8": "trtllm", "fp8_656": "torch_reference"}
 
 

@@ -15,7 +15,7 @@ from dsa_cp.layer.inputs import draw, shard_inputs
 from dsa_cp.layer.local_batch import LocalBatch, local_batch, padded_local_batch
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.placements import PLACEMENTS
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batch
 from dsa_cp.planner import attention_layer, cache_formats, make_plan
 from dsa_cp.planner.search import legal_paths
 
@@ -62,7 +62,9 @@ def layer_of(placement: str, layout: Layout, cp_size: int, padding: tuple[int, .
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(), Interleave(block=4), VllmZigzag()], ids=lambda x: x.name)
+@pytest.mark.parametrize(
+    "layout", [Zigzag(), Interleave(), Interleave(block=4), VllmZigzag(), VllmReplicated()], ids=lambda x: x.name
+)
 @pytest.mark.parametrize("padding", [None, (19, 5, 1, 47), (24, 8, 8, 40)], ids=["exact", "tail", "each"])
 def test_each_placement_leaves_the_bytes_and_outputs_of_one_rank(
     placement: str, layout: Layout, padding: tuple[int, ...] | None

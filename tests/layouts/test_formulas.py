@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dsa_contracts.dsa.layout import Layout, Segment
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
+from dsa_cp.layouts import ChunkedLayout, Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches
 from dsa_cp.layouts import formulas as f
 from dsa_cp.layouts.formulas import INTS, TENSORS
 
@@ -44,16 +44,17 @@ def test_zigzag_segments_are_what_the_formulas_give_on_ints(cp_size: int) -> Non
             assert table.written.all()
 
 
+@pytest.mark.parametrize("layout", [VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name)
 @pytest.mark.parametrize("cp_size", [1, 2, 3, 4, 5])
-def test_vllm_segments_are_what_the_formulas_give_on_ints(cp_size: int) -> None:
+def test_vllm_segments_are_what_the_formulas_give_on_ints(cp_size: int, layout: ChunkedLayout) -> None:
     for lens in LENS:
-        for rank, table in enumerate(VllmZigzag().segment_tables(lens, cp_size)):
+        for rank, table in enumerate(layout.segment_tables(lens, cp_size)):
             expected = []
             for slot in range(2 * len(lens)):
                 request, half = f.vllm_slot(slot, INTS)
-                start, stop = f.vllm_bounds(lens[request], cp_size, rank, half, INTS)
+                start, stop = layout.bounds(lens[request], cp_size, rank, half, INTS)
                 if start < stop:
-                    expected.append((request, start, stop, f.vllm_written(lens[request], cp_size, rank, INTS) == 1))
+                    expected.append((request, start, stop, layout.written(lens[request], cp_size, rank, INTS) == 1))
             listed = table.listed()
             assert expected == [(*segment, written) for segment, written in zip(listed, table.written.tolist(), strict=True)]
 
@@ -76,7 +77,9 @@ def test_interleave_segments_are_what_the_formulas_give_on_ints(cp_size: int, bl
             assert len(blocks) == len(listed), "a block is cut at the borders of requests only"
 
 
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(), Interleave(3), VllmZigzag()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize(
+    "layout", [Zigzag(), Interleave(), Interleave(3), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name
+)
 def test_index_tensors_are_what_the_formulas_give_on_ints(layout: Layout) -> None:
     for lens, cp_size, alignment in product([(7,), (5, 5, 5), (1, 9, 3)], [1, 2, 3], [1, 4]):
         prefix_lens, padded_lens = tuple(range(len(lens))), (*lens[:-1], lens[-1] + 2)
@@ -142,7 +145,12 @@ def all_formulas(value: Any, small: Any, ops: f.Arithmetic[Any]) -> list[Any]:
         *f.vllm_slot(value, ops),
         *f.vllm_bounds(value, 2, small, 0, ops),
         *f.vllm_bounds(value, 2, small, 1, ops),
-        f.vllm_written(value, 2, small, ops),
+        *f.replicated_bounds(value, 2, small, 0, ops),
+        *f.replicated_bounds(value, 2, small, 1, ops),
+        f.replicated_written(value, 2, small, ops),
+        f.first_rank_writes(small, ops),
+        *f.whole_bounds(value, small),
+        *f.sharded_decode_bounds(value, 5, 3, small + 1, small, ops),
         f.interleave_owner(value, 3, 2, ops),
         f.interleave_count(value, 3, 2, small, ops),
         f.interleave_token(value, 3, 2, small, ops),

@@ -122,5 +122,5 @@ def test_an_unknown_name_is_refused_with_the_names_there_are(text: str) -> None:
         layout_by_name(text)
     assert str(error.value) == (
         f"ArgumentError DSA602: layout is {text!r}; it must be one of "
-        "zigzag, interleave, interleave(block=64) with any block, vllm_zigzag"
+        "zigzag, interleave, interleave(block=64) with any block, vllm_zigzag, vllm_replicated"
     )

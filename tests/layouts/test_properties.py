@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch, build_batches
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batch, build_batches
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class RandomBatch:
     prefix_lens: list[int]
     padded_lens: list[int]
     row_alignment: int
+    decodes: list[bool]
 
     def build(self) -> tuple[CpBatch[Layout], ...]:
         return build_batches(
@@ -29,21 +30,24 @@ class RandomBatch:
             padded_lens=self.padded_lens,
             row_alignment=self.row_alignment,
             out_cache_loc=torch.randperm(sum(self.extend_lens)) + 7,
+            decodes=self.decodes,
         )
 
 
 @st.composite
 def random_batches(draw: st.DrawFn) -> RandomBatch:
     blocks = st.sampled_from([1, 2, 3, 5, 16, 64])
-    layout: Layout = draw(st.one_of(st.just(Zigzag()), st.just(VllmZigzag()), st.builds(Interleave, blocks)))
+    layout: Layout = draw(
+        st.one_of(st.just(Zigzag()), st.just(VllmZigzag()), st.just(VllmReplicated()), st.builds(Interleave, blocks))
+    )
     extend_lens = draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
     count = len(extend_lens)
     prefix_lens = draw(st.lists(st.integers(0, 200), min_size=count, max_size=count))
     padding = draw(st.lists(st.sampled_from([0, 0, 0, 1, 5]), min_size=count, max_size=count))
     padded_lens = [extend + more for extend, more in zip(extend_lens, padding, strict=True)]
-    return RandomBatch(
-        layout, draw(st.integers(1, 8)), extend_lens, prefix_lens, padded_lens, draw(st.sampled_from([1, 2, 8]))
-    )
+    cp_size, alignment = draw(st.integers(1, 8)), draw(st.sampled_from([1, 2, 8]))
+    decodes = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    return RandomBatch(layout, cp_size, extend_lens, prefix_lens, padded_lens, alignment, decodes)
 
 
 random_ranks = given(batch=random_batches())
@@ -86,7 +90,7 @@ def test_positions_and_lengths_are_those_of_one_rank(batch: RandomBatch) -> None
 @random_ranks
 def test_every_shard_fits_the_collective(batch: RandomBatch) -> None:
     batches = batch.build()
-    tables = batch.layout.segment_tables(batch.padded_lens, batch.cp_size)
+    tables = batch.layout.segment_tables_with_decodes(batch.padded_lens, batch.cp_size, batch.decodes)
     for rank, table in zip(batches, tables, strict=True):
         rows = sum(stop - start for _, start, stop in table.listed())
         assert rank.nnz_local == len(rank.local_rows) <= rows <= rank.nnz_padded
@@ -114,7 +118,7 @@ def test_replicated_rows_are_written_by_rank_zero_and_others_by_their_only_rank(
     batches = batch.build()
     copies = torch.bincount(torch.cat([rank.local_rows for rank in batches]), minlength=batches[0].nnz)
     assert set(copies.tolist()) <= {1, batch.cp_size}
-    if not isinstance(batch.layout, VllmZigzag):
+    if not isinstance(batch.layout, VllmReplicated):
         assert sum(batches[0].rank_lens) == batches[0].nnz
     writer = batches[0].restore_index // batches[0].nnz_padded
     assert bool((writer[copies > 1] == 0).all())

@@ -1,4 +1,4 @@
-"""`VllmZigzag`: vLLM's DualChunkSwap, on small hand-written cases."""
+"""`VllmZigzag`: vLLM's DualChunkSwap without decode context parallelism, on small hand-written cases."""
 
 import torch
 
@@ -10,8 +10,8 @@ def segments(lens: list[int], cp_size: int) -> list[list[Segment]]:
     return [table.listed() for table in VllmZigzag().segment_tables(lens, cp_size)]
 
 
-def written(lens: list[int], cp_size: int) -> list[list[bool]]:
-    return [table.written.tolist() for table in VllmZigzag().segment_tables(lens, cp_size)]
+def rows(lens: list[int], decodes: list[bool]) -> list[list[int]]:
+    return [batch.local_rows.tolist() for batch in build_batches(VllmZigzag(), 2, lens, decodes=decodes)]
 
 
 def test_seven_tokens_on_two_ranks_are_vllms_own_example() -> None:
@@ -47,46 +47,42 @@ def test_chunks_are_equal_and_the_last_is_shorter() -> None:
     assert segments([14], 2) == [[(0, 0, 4), (0, 12, 14)], [(0, 4, 8), (0, 8, 12)]]
 
 
-def test_a_request_that_leaves_a_chunk_empty_is_whole_on_all_ranks_and_written_by_rank_zero() -> None:
+def test_a_chunk_that_no_token_is_left_for_is_empty() -> None:
     # Nine tokens in chunks of three leave the fourth chunk empty, although nine is more than four.
-    assert segments([9], 2) == [[(0, 0, 9)], [(0, 0, 9)]]
-    assert written([9], 2) == [[True], [False]]
+    assert segments([9], 2) == [[(0, 0, 3)], [(0, 3, 6), (0, 6, 9)]]
     # B45: three tokens cannot fill four chunks.
-    assert segments([3], 2) == [[(0, 0, 3)], [(0, 0, 3)]]
+    assert segments([3], 2) == [[(0, 0, 1)], [(0, 1, 2), (0, 2, 3)]]
+    assert segments([1], 2) == [[(0, 0, 1)], []]
 
 
-def test_a_replicated_request_between_others_keeps_its_place() -> None:
-    assert segments([4, 1, 4], 2) == [
-        [(0, 0, 1), (0, 3, 4), (1, 0, 1), (2, 0, 1), (2, 3, 4)],
-        [(0, 1, 2), (0, 2, 3), (1, 0, 1), (2, 1, 2), (2, 2, 3)],
-    ]
-    assert written([4, 1, 4], 2) == [[True] * 5, [True, True, False, True, True]]
+def test_nothing_is_replicated_and_every_rank_writes_its_rows() -> None:
+    assert [table.written.tolist() for table in VllmZigzag().segment_tables([4, 1, 4], 2)] == [[True] * 5, [True] * 4]
+    assert build_batches(VllmZigzag(), 3, [2])[0].rank_lens == (1, 1, 0)
 
 
-def test_only_the_written_copy_of_a_replicated_row_has_a_slot() -> None:
-    slots = torch.arange(100, 109)
-    batches = build_batches(VllmZigzag(), 2, [4, 1, 4], out_cache_loc=slots)
-    assert [batch.local_rows.tolist() for batch in batches] == [[0, 3, 4, 5, 8], [1, 2, 4, 6, 7]]
-    assert batches[0].gathered_rows.tolist() == [0, 3, 4, 5, 8, 1, 2, 4, 6, 7]
-    assert batches[0].restore_index.tolist() == [0, 5, 6, 1, 2, 3, 8, 9, 4]
-    assert batches[0].rank_major_loc is not None
-    assert batches[0].rank_major_loc.tolist() == [100, 103, 104, 105, 108, 101, 102, -1, 106, 107]
+def test_decodes_stand_before_prefills_and_are_dealt_to_the_ranks_in_turn() -> None:
+    assert rows([4, 1, 1], [False, True, True]) == [[4, 0, 3], [5, 1, 2]]
+    assert rows([1, 4, 1, 1], [True, False, True, True]) == [[0, 6, 1, 4], [5, 2, 3]]
+    assert rows([1], [True]) == [[0], []]
 
 
-def test_ranks_count_their_copies_of_a_replicated_request() -> None:
-    batches = build_batches(VllmZigzag(), 3, [2])
-    assert batches[0].rank_lens == (2, 2, 2)
-    assert batches[0].nnz == 2
-    assert [batch.padded_rows.tolist() for batch in batches] == [[0, 1]] * 3
-    assert batches[0].restore_index.tolist() == [0, 1]
+def test_a_request_of_one_token_that_is_no_decode_is_cut_and_keeps_its_place() -> None:
+    assert rows([4, 1], [False, False]) == [[0, 3, 4], [1, 2]]
+
+
+def test_the_slots_of_decodes_follow_their_rows() -> None:
+    (first, _) = build_batches(VllmZigzag(), 2, [2, 1], out_cache_loc=torch.tensor([70, 71, 99]), decodes=[False, True])
+    assert first.gathered_rows.tolist() == [2, 0, 1, -1]
+    assert first.restore_index.tolist() == [1, 2, 0]
+    assert first.rank_major_loc is not None
+    assert first.rank_major_loc.tolist() == [99, 70, 71, -1]
 
 
 def test_one_rank_writes_everything() -> None:
     assert segments([1, 5], 1) == [[(0, 0, 1), (1, 0, 3), (1, 3, 5)]]
-    assert written([1, 5], 1) == [[True, True, True]]
 
 
-def test_engine_padding_is_cut_and_decides_what_is_replicated() -> None:
+def test_engine_padding_is_cut() -> None:
     # Padded to four, three tokens fill four chunks; the padding row is the tail of rank 0.
     batches = build_batches(VllmZigzag(), 2, [3], padded_lens=[4])
     assert [batch.padded_rows.tolist() for batch in batches] == [[0, -1], [1, 2]]

@@ -95,7 +95,10 @@ def test_no_plan_is_exit_1_with_the_text_of_the_error(capsys: pytest.CaptureFixt
         ),
         (
             ("--layout", "striped"),
-            "layout is 'striped'; it must be one of zigzag, interleave, interleave(block=64) with any block, vllm_zigzag",
+            (
+                "layout is 'striped'; it must be one of "
+                "zigzag, interleave, interleave(block=64) with any block, vllm_zigzag, vllm_replicated"
+            ),
         ),
         (("--kv-format", "int8"), "row format 'int8' is not known; known are bf16, fp8, fp8_656"),
         (("--cp-size", "0"), "cp_size is 0; it must be at least 1"),

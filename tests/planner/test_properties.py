@@ -17,7 +17,7 @@ OPTIONS = st.builds(
     PlanOptions,
     prefill_backend=BACKENDS,
     decode_backend=BACKENDS,
-    layout=st.sampled_from(["zigzag", "interleave", "interleave(block=64)", "vllm_zigzag"]),
+    layout=st.sampled_from(["zigzag", "interleave", "interleave(block=64)", "vllm_zigzag", "vllm_replicated"]),
     kv_format=st.sampled_from(["bf16", "fp8", "fp8_656"]),
     cp_size=st.integers(1, 64),
     prefix=st.booleans(),

@@ -41,7 +41,7 @@ def test_rope_of_rows_in_rank_major_order_has_no_positions() -> None:
     assert refusal("pack_kv all_gather_kv split_kv apply_rope pack_kv write_kv") == (
         "PlanError DSA402: apply_rope: there is no positions for Global[RankMajor[Zigzag]] rows\n"
         "  stage     4 of 6, after split_kv\n"
-        "  expected  positions: i64[M] Contiguous, R, Plain\n"
+        "  expected  positions: i64[M] Contiguous, R, Positions\n"
         "  got       batch.positions of Global[Sequence]; rebuild_positions.positions of Local[Zigzag]\n"
         f"  contract  {where('apply_rope')}\n"
         "  try       x and positions must hold the same rows in the same order"

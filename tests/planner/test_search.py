@@ -11,12 +11,12 @@ from dsa_cp.layer.inputs import draw, shard_inputs
 from dsa_cp.layer.kernel_sets import TorchKernels, observed
 from dsa_cp.layer.models import MODELS
 from dsa_cp.layer.placements import PLACEMENTS
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batch
 from dsa_cp.planner import attention_layer, cache_formats, make_plan
+from dsa_cp.planner.catalogue import named_source, stage_contracts
 from dsa_cp.planner.choice import Cost, cost_of
-from dsa_cp.planner.known_stages import named_source, stage_contracts
 from dsa_cp.planner.moves import all_moves, optional_metadata, source_spec, start
-from dsa_cp.planner.plan_options import PlanOptions
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.search import RULES, Path, legal_paths
 
 MODEL = MODELS["tiny"]
@@ -50,7 +50,7 @@ def path_named(name: str, layout: type = Zigzag) -> Path:
     return next(path for path in legal_paths(layout) if path.name == name)
 
 
-@pytest.mark.parametrize("layout", [Zigzag, Interleave, VllmZigzag])
+@pytest.mark.parametrize("layout", [Zigzag, Interleave, VllmZigzag, VllmReplicated])
 def test_the_search_finds_these_sequences_and_no_other_in_every_layout(layout: type) -> None:
     assert {(path.row_format, path.name): path.stages for path in legal_paths(layout)} == EXPECTED
 

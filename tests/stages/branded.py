@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, declare, declare_lasting
+from dsa_contracts import Comm, CpBatch, Layout, brand_of, declare, declare_lasting
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa import states
 from dsa_contracts.dsa.row_formats import bf16_format, fp8_656_format, fp8_format, index_bf16_format
-from dsa_contracts.dsa.states import Global, Local, Packed, Pool, RankMajor, Rotated, Table
+from dsa_contracts.dsa.states import Global, KeyCounts, Local, Packed, Pool, Positions, RankMajor, RequestIds, Rotated, Table
 from dsa_contracts.dsa.typevars import L
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.layouts import Zigzag, build_batches
@@ -70,6 +70,12 @@ def local(tensor: Tensor, state: object, batch: CpBatch[L]) -> Any:
     return given(tensor, Local[L], state, batch)
 
 
+def state_of(tensor: Tensor) -> object:
+    """The state that a tensor's brand says."""
+    found = brand_of(tensor)
+    return None if found is None else found.kind.state
+
+
 def packed(rows: Tensor, mark: Any, rope: Any, batch: CpBatch[Any]) -> Any:
     """This rank's packed rows of a format."""
     return local(rows, Packed[mark, rope], batch)
@@ -103,9 +109,9 @@ def local_index(batch: CpBatch[Any]) -> tuple[Any, Any, Any]:
     """This rank's positions, causal lens and requests."""
     rows = batch.local_rows
     return (
-        local(batch.positions[rows], Plain, batch),
-        local(batch.causal_lens[rows], Plain, batch),
-        local(batch.request_of_row[rows], Plain, batch),
+        local(batch.positions[rows], Positions, batch),
+        local(batch.causal_lens[rows], KeyCounts, batch),
+        local(batch.request_of_row[rows], RequestIds, batch),
     )
 
 

@@ -11,7 +11,7 @@ import dsa_contracts.stages as contracts
 import dsa_cp.stages as stages
 from dsa_contracts import ContractError, CpBatch, Mode, RopeStyle, contract_of, stage
 from dsa_contracts.core.marks import F32, Plain
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, IndexBf16Row, Packed, PackedRowStride, Raw, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, IndexBf16Row, KeyIds, Packed, PackedRowStride, Raw, Rotated
 from tests.stages.branded import (
     BF16,
     FP8,
@@ -126,7 +126,7 @@ def attention_args(batch: CpBatch[Any]) -> dict[str, dict[str, Any]]:
         "attend": {
             "q": local(normal(rows, HEADS, RANK + ROPE), Rotated, batch),
             "pool": pool,
-            "topk_indices": local(torch.where(topk < lens[:, None], topk, -1), Plain, batch),
+            "topk_indices": local(torch.where(topk < lens[:, None], topk, -1), KeyIds, batch),
             **where,
             "softmax_scale": 0.5,
             "q_scale": 1.0,

@@ -4,17 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, brand_of, checking_values, contract_of
+from dsa_contracts import Comm, CpBatch, Layout, brand_of, checking_values
 from dsa_contracts.core.errors import RankError
 from dsa_contracts.core.marks import mark_text
 from dsa_contracts.dsa.row_formats import bf16_format, fp8_format
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Packed, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import all_gather_kv, restore_order
 from tests.stages.branded import BF16, WIDE, batches, comm_of, in_sequence, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.values import rows_under_scale
+from tests.support.messages import contract_and_ran
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes: the token, and the token + 100."""
@@ -58,7 +59,7 @@ def test_padding_rows_of_an_engine_are_0_whatever_they_held(padded: bool) -> Non
 
 
 def test_replicated_rows_are_sent_by_every_rank() -> None:
-    assert gather(batches(VllmZigzag(), 2, [3], [0])) == [[1, 2, 3, 1, 2, 3]] * 2
+    assert gather(batches(VllmReplicated(), 2, [3], [0])) == [[1, 2, 3, 1, 2, 3]] * 2
 
 
 def test_one_rank_gathers_its_own_rows() -> None:
@@ -66,7 +67,7 @@ def test_one_rank_gathers_its_own_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()], ids=lambda layout: layout.name
+    "layout", [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name
 )
 def test_a_gather_and_a_restore_give_every_rank_all_rows_in_sequence_order(layout: Layout) -> None:
     made = batches(layout, 3, [5, 1, 17, 2], [0, 0, 0, 0])
@@ -129,7 +130,7 @@ def test_rows_that_were_gathered_once_are_refused() -> None:
             "  got       u8[8, 24] strides (24, 1) cpu",
             "  because   its brand: Global[RankMajor[Zigzag]], Packed[Bf16Row, Rotated], zigzag, from all_gather_kv.gathered",
             "  where     cp_rank=0 of 1, zigzag",
-            f"  contract  {contract_of(all_gather_kv).location}",
+            contract_and_ran(all_gather_kv),
             "  try       kv must be this rank's rows; rows that were gathered once hold all ranks' rows already",
         ]
     )

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import RopeStyle, checking_values, contract_of
-from dsa_contracts.core.marks import Plain
-from dsa_contracts.dsa.states import Raw
+from dsa_contracts import RopeStyle, checking_values
+from dsa_contracts.dsa.states import Positions, Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table, rotate
 from dsa_cp.stages import apply_rope
 from tests.stages.branded import batches, in_sequence, local, normal, table_for, table_of
 from tests.stages.calls import refused, valid_args
 from tests.stages.e4m3 import bf16, float32
+from tests.support.messages import contract_and_ran
 
 QUARTER_TURNS = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, -1.0, 1.0, 0.0], [-1.0, 0.0, 0.0, -1.0]])
 """Two cosines and two sines a position: exact numbers, so that every product is exact."""
@@ -22,7 +22,7 @@ def rotated(x: Tensor, positions: list[int], table: Tensor, style: RopeStyle) ->
     """Rows of one request under a hand-written table, which covers them."""
     (batch,) = batches(Zigzag(), 1, [len(positions)], [0])
     declared = table_of(table.contiguous())
-    at = in_sequence(torch.tensor(positions), Plain, batch)
+    at = in_sequence(torch.tensor(positions), Positions, batch)
     values: Tensor = apply_rope(in_sequence(x, Raw, batch), at, declared, x.shape[-1], style, batch)
     found: list[list[float]] = values.float().tolist()
     return found
@@ -131,7 +131,7 @@ def test_a_table_that_ends_before_the_last_position_of_the_batch_is_refused() ->
                 " over all ranks"
             ),
             "  where     cp_rank=1 of 2, zigzag",
-            f"  contract  {contract_of(apply_rope).location}",
+            contract_and_ran(apply_rope),
             "  try       build the cos/sin table for prefix + extend of the longest request before the first layer",
         ]
     )
@@ -164,8 +164,8 @@ def test_a_rope_dim_of_half_the_width_passes() -> None:
 def test_positions_counted_on_the_rank_are_refused_where_their_values_are_read() -> None:
     batch = batches(Interleave(), 2, [8], [5])[1]
     args = valid_args("apply_rope", batch)
-    counted = local(torch.arange(4), Plain, batch)
+    counted = local(torch.arange(4), Positions, batch)
     with checking_values():
         error = refused("apply_rope", args, positions=counted)
-        apply_rope(**{**args, "positions": local(torch.tensor([6, 8, 10, 12]), Plain, batch)})
+        apply_rope(**{**args, "positions": local(torch.tensor([6, 8, 10, 12]), Positions, batch)})
     assert (error.code, error.headline) == ("DSA115", "apply_rope: positions[0] is 0, row 0 of x is at position 6")

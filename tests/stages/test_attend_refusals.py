@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import checking_values, contract_of
+from dsa_contracts import checking_values
 from dsa_contracts.core import marks as states
-from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Rotated
+from dsa_contracts.dsa.states import Bf16Row, KeyCounts, KeyIds, RequestIds, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
-from tests.stages.branded import FP8, HEADS, batches, local, normal, num_pages, pool_of
+from tests.stages.branded import FP8, HEADS, batches, local, normal, num_pages, pool_of, state_of
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.values import random_args
+from tests.support.messages import contract_and_ran
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_scale_on_rows_or_queries_that_are_not_quantised_is_refused(args: dict
             "StageInputError DSA112: attend: kv_scale is 0.06, and rows of bf16 have no scale of the layer",
             "  expected  scale_is_one_unless_a_layer_has_one: kv_scale: 1 unless rows have one scale a layer (flat fp8)",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(attend).location}",
+            contract_and_ran(attend),
             "  try       a bf16 cache has no scale, whatever the checkpoint carries",
         ]
     )
@@ -97,7 +97,7 @@ def test_a_scale_on_rows_or_queries_that_are_not_quantised_is_refused(args: dict
 
 @pytest.mark.parametrize("name", ["topk_indices", "causal_lens", "request_of_row"])
 def test_one_row_that_would_broadcast_is_refused(args: dict[str, Any], name: str) -> None:
-    error = refused("attend", args, **{name: local(args[name][:1].clone(), Plain, args["batch"])})
+    error = refused("attend", args, **{name: local(args[name][:1].clone(), state_of(args[name]), args["batch"])})
     text = f"attend: {name} has 1 rows, which is neither nnz_local 5 nor nnz_padded 6"
     assert (error.code, error.headline) == ("DSA102", text)
 
@@ -105,9 +105,9 @@ def test_one_row_that_would_broadcast_is_refused(args: dict[str, Any], name: str
 def test_lengths_and_requests_of_other_rows_are_refused_where_their_values_are_read(args: dict[str, Any]) -> None:
     batch = args["batch"]
     with checking_values():
-        error = refused("attend", args, causal_lens=local(batch.causal_lens[:5].clone(), Plain, batch))
+        error = refused("attend", args, causal_lens=local(batch.causal_lens[:5].clone(), KeyCounts, batch))
         assert (error.code, error.headline) == ("DSA117", "attend: causal_lens[2] is 5, for row 7 it is 1")
-        error = refused("attend", args, request_of_row=local(batch.request_of_row[:5].clone(), Plain, batch))
+        error = refused("attend", args, request_of_row=local(batch.request_of_row[:5].clone(), RequestIds, batch))
         assert (error.code, error.headline) == ("DSA119", "attend: request_of_row[2] is 0, for row 7 it is 1")
 
 
@@ -124,9 +124,9 @@ def test_an_entry_past_the_length_of_its_row_is_refused_where_values_are_read(
     topk = args["topk_indices"].clone()
     topk[1, 2] = entry
     with checking_values():
-        error = refused("attend", args, topk_indices=local(topk, Plain, args["batch"]))
+        error = refused("attend", args, topk_indices=local(topk, KeyIds, args["batch"]))
         topk[1, 2] = 3
-        attend(**{**args, "topk_indices": local(topk.clone(), Plain, args["batch"])})
+        attend(**{**args, "topk_indices": local(topk.clone(), KeyIds, args["batch"])})
     assert (error.code, error.headline) == ("DSA118", text)
 
 
@@ -137,9 +137,9 @@ def test_padding_rows_are_inert_whatever_their_queries_hold() -> None:
     q[:3], topk[:3] = real["q"], real["topk_indices"]
     rows = {
         "q": local(q, Rotated, batch),
-        "topk_indices": local(topk, Plain, batch),
-        "causal_lens": local(torch.tensor([1, 2, 7, 0], dtype=torch.int32), Plain, batch),
-        "request_of_row": local(torch.zeros(4, dtype=torch.int32), Plain, batch),
+        "topk_indices": local(topk, KeyIds, batch),
+        "causal_lens": local(torch.tensor([1, 2, 7, 0], dtype=torch.int32), KeyCounts, batch),
+        "request_of_row": local(torch.zeros(4, dtype=torch.int32), RequestIds, batch),
     }
     with checking_values():
         out, lse = attend(**{**real, **rows})
@@ -153,7 +153,7 @@ def without_keys(args: dict[str, Any]) -> dict[str, Any]:
     """The same call, in which row 2 attends to nothing."""
     topk = args["topk_indices"].clone()
     topk[2] = -1
-    return {**args, "topk_indices": local(topk, Plain, args["batch"])}
+    return {**args, "topk_indices": local(topk, KeyIds, args["batch"])}
 
 
 @pytest.mark.parametrize(("out_of_empty", "lse_of_empty"), [(0.0, 0.0), (math.nan, -math.inf), (5.0, -math.inf)])

@@ -10,8 +10,10 @@ from torch import Tensor
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Mode, brand_of, checking_values, contract_of, stage, unchecked_function
-from dsa_contracts.core.brands import make_brand, set_brand
+from dsa_contracts.core.brands import make_brand
 from dsa_contracts.core.marks import Contiguous, Plain, dim_text
+from dsa_contracts.core.matching import unify
+from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.states import Local, PerRequest, Pool, Raw, Rotated, Table
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag
@@ -48,7 +50,7 @@ def other_state(tensor: Tensor, batch: CpBatch[Any]) -> Tensor:
     """As a second rotation, or a rotation of what no rotation concerns, would leave the brand."""
     old = brand_of(tensor)
     assert old is not None
-    return rebranded(tensor, batch, state=Rotated if old.kind.state in (Raw, Plain) else Raw)
+    return rebranded(tensor, batch, state=Rotated if unify(Plain, old.kind.state, {}) or old.kind.state is Raw else Raw)
 
 
 def spread(tensor: Tensor, batch: CpBatch[Any]) -> Tensor:

@@ -7,21 +7,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import Comm, CpBatch, Layout, checking_values, contract_of
-from dsa_contracts.core.marks import Plain
+from dsa_contracts import Comm, CpBatch, Layout, checking_values
 from dsa_contracts.dsa.row_formats import RowFormat, fp8_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated, TokenSlots
 from dsa_cp.comm import SimulatedGroup, run_ranks
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv, write_kv
 from tests.stages.branded import BF16, FP8, WIDE, batches, gathered, num_pages, packed, pool_of
 from tests.stages.calls import refusal
 from tests.stages.values import packed_rows, rows_under_scale
+from tests.support.messages import contract_and_ran
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes, so that a pool can be written down: the token + 1, and that + 100."""
 EMPTY = [0xEE, 0xEE]
-LAYOUTS = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()]
+LAYOUTS = [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()]
 LENS: dict[str, dict[str, Any]] = {
     "one token": {"extend": [1], "prefix": [0]},
     "behind prefixes": {"extend": [7, 4], "prefix": [2, 9]},
@@ -133,7 +133,7 @@ def seven() -> tuple[CpBatch[Any], ...]:
 def three() -> tuple[CpBatch[Any], ...]:
     """Rows 0 1 2 on rank 0, and once more on rank 1, on page 1: slots 4 5 6."""
     pages, slots = torch.tensor([[1]], dtype=torch.int32), torch.tensor([4, 5, 6])
-    return build_batches(VllmZigzag(), 2, [3], out_cache_loc=slots, page_table=pages, page_size=4)
+    return build_batches(VllmReplicated(), 2, [3], out_cache_loc=slots, page_table=pages, page_size=4)
 
 
 def write(made: tuple[CpBatch[Any], ...], loc: list[int], *, is_branded: bool) -> list[Tensor]:
@@ -142,7 +142,7 @@ def write(made: tuple[CpBatch[Any], ...], loc: list[int], *, is_branded: bool) -
     def body(comm: Comm) -> Tensor:
         batch, pool = made[comm.rank], pool_of(old_pool(made[0], BF16), Bf16Row)
         slots: Any = torch.tensor(loc)
-        slots = gathered(slots, Plain, batch) if is_branded else slots
+        slots = gathered(slots, TokenSlots, batch) if is_branded else slots
         gather_write_kv(pool, kv_of(batch, BF16), slots, BF16, batch, comm)
         return pool  # type: ignore[no-any-return]
 
@@ -204,7 +204,7 @@ def test_a_refused_slot_is_told_with_the_fact_and_what_to_do() -> None:
             "StageInputError DSA116: gather_write_kv: loc[0] is 10, the page table gives row 0 slot 9",
             f"  expected  slots_are_on_their_pages: loc[i] = {fact}",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(gather_write_kv).location}",
+            contract_and_ran(gather_write_kv),
             "  try       take slots from the batch; -1 stands for padding and is never an index",
         ]
     )

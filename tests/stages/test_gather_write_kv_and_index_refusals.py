@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from dsa_contracts import Comm, CpBatch, checking_values
-from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import fp8_format, index_bf16_format, index_fp8_format
-from dsa_contracts.dsa.states import Fp8Row, IndexBf16Row, IndexFp8Row, Packed, Raw, Rotated
+from dsa_contracts.dsa.states import Fp8Row, IndexBf16Row, IndexFp8Row, Packed, Raw, Rotated, TokenSlots
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Zigzag, build_batches
 from dsa_cp.stages import gather_write_kv_and_index
@@ -201,7 +200,7 @@ def test_rank_major_slots_that_are_not_the_rows_own_are_refused_by_value(loc: li
     made = build_batches(Zigzag(), 2, [7], [1], out_cache_loc=slots, page_table=pages, page_size=4)
 
     def given(args: Args) -> Args:
-        return {"loc": gathered(torch.tensor(loc), Plain, args["batch"])}
+        return {"loc": gathered(torch.tensor(loc), TokenSlots, args["batch"])}
 
     with checking_values():
         if not text:

@@ -11,7 +11,7 @@ from dsa_contracts import Comm, CpBatch, checking_values
 from dsa_contracts.core.errors import RankError
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, Raw, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
-from dsa_cp.layouts import VllmZigzag, Zigzag
+from dsa_cp.layouts import VllmReplicated, Zigzag
 from dsa_cp.stages import gather_write_kv
 from tests.stages.branded import BF16, FP8, batches, comm_of, gathered, num_pages, packed, pool_of
 from tests.stages.calls import refusal, refused, valid_args
@@ -125,7 +125,7 @@ def test_a_group_in_another_order_is_refused_where_values_are_read() -> None:
 
 def test_the_order_of_a_group_is_not_looked_at_without_values_and_not_seen_in_rows_that_every_rank_has() -> None:
     assert len(run(batches(Zigzag(), 2, [8], [0]), backwards)) == 2
-    replicated = batches(VllmZigzag(), 2, [3], [0])
+    replicated = batches(VllmReplicated(), 2, [3], [0])
     with checking_values():
         assert torch.equal(*run(replicated, backwards))
 

@@ -27,7 +27,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 FORMAT = fp8_format(8, 4)
 EMPTY = 0xEE
 Case = dict[str, Any]
-FILES: dict[str, Case] = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
+FILES: dict[str, Case] = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("sglang-*.json"))}
 CASES = [
     pytest.param(name, case, id=f"{name}-{case['name']}-cp{case['cp_size']}-{case.get('physical_padding', '')}")
     for name, file in FILES.items()

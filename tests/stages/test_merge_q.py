@@ -3,13 +3,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsa_contracts import contract_of
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import merge_q
 from tests.stages.branded import HEADS, RANK, ROPE, batches, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 def test_latent_stands_before_the_rope_part() -> None:
@@ -50,7 +50,7 @@ def test_raw_queries_are_refused() -> None:
             "  got       bf16[5, 2, 4] strides (8, 4, 1) cpu",
             "  because   its brand: Local[Zigzag], Raw, zigzag, from test",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(merge_q).location}",
+            contract_and_ran(merge_q),
             "  try       apply RoPE to q_rope before merging; attend takes rotated queries",
         ]
     )

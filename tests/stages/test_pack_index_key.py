@@ -4,7 +4,7 @@ import struct
 import pytest
 import torch
 
-from dsa_contracts import checking_values, contract_of
+from dsa_contracts import checking_values
 from dsa_contracts.dsa.row_formats import index_bf16_format, index_fp8_format
 from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
@@ -12,6 +12,7 @@ from dsa_cp.stages import pack_index_key
 from tests.stages.branded import INDEX_DIM, batches, in_sequence, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.e4m3 import encode, float32
+from tests.support.messages import contract_and_ran
 
 FP8_INDEX = index_fp8_format(INDEX_DIM)
 
@@ -68,7 +69,8 @@ def test_a_format_of_another_width_is_refused() -> None:
             "StageInputError DSA124: pack_index_key: k_index is 8 wide, k_index of index_bf16 has 128 elements",
             "  expected  widths_match_format: k_index is as wide as k_index of the row format",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(pack_index_key).location}",
+            contract_and_ran(pack_index_key),
+            "  try       pass heads and head dims as the batch has bound them for its model",
         ]
     )
 

@@ -1,6 +1,6 @@
 import torch
 
-from dsa_contracts import brand_of, contract_of
+from dsa_contracts import brand_of
 from dsa_contracts.core.marks import Plain, mark_text
 from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import Raw, Rotated
@@ -8,6 +8,7 @@ from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import pack_kv
 from tests.stages.branded import BF16, RANK, ROPE, batches, in_sequence, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 def test_rows_are_the_little_endian_bytes_of_latent_and_rope_part() -> None:
@@ -53,7 +54,8 @@ def test_a_format_of_another_width_is_refused() -> None:
                 " k_rope of the row format"
             ),
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(pack_kv).location}",
+            contract_and_ran(pack_kv),
+            "  try       pass heads and head dims as the batch has bound them for its model",
         ]
     )
     error = refused("pack_kv", valid_args("pack_kv", batch), row_format=bf16_format(16, ROPE))

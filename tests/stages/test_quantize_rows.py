@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import checking_values, contract_of
+from dsa_contracts import checking_values
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import fp8_656_format
 from dsa_contracts.dsa.states import Raw, Rotated
@@ -15,6 +15,7 @@ from dsa_cp.stages import quantize_rows
 from tests.stages.branded import ROPE, WIDE, batches, local, normal
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.e4m3 import decode, encode, float32
+from tests.support.messages import contract_and_ran
 
 TINY = 2.0**-126
 
@@ -100,7 +101,7 @@ def test_a_raw_rope_part_is_refused() -> None:
             *str(error).splitlines()[1:3],
             "  because   its brand: Local[Zigzag], Raw, zigzag, from test",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(quantize_rows).location}",
+            contract_and_ran(quantize_rows),
             "  try       apply RoPE before quantize_rows: the rope part of fp8_656 is stored rotated",
         ]
     )

@@ -3,13 +3,14 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts import Layout, checking_values, contract_of
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_contracts import Layout, checking_values
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import rebuild_positions
 from tests.stages.branded import batches
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
-LAYOUTS = (Zigzag(), Interleave(), Interleave(block=3), VllmZigzag())
+LAYOUTS = (Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated())
 
 
 def positions_of(layout: Layout, cp_size: int, extend: list[int], prefix: list[int]) -> list[list[int]]:
@@ -41,7 +42,7 @@ def test_a_rank_without_a_token_has_no_positions() -> None:
 
 
 def test_replicated_rows_have_the_same_positions_on_every_rank() -> None:
-    assert positions_of(VllmZigzag(), 2, [9], [4]) == [[4, 5, 6, 7, 8, 9, 10, 11, 12]] * 2
+    assert positions_of(VllmReplicated(), 2, [9], [4]) == [[4, 5, 6, 7, 8, 9, 10, 11, 12]] * 2
 
 
 def test_padding_rows_are_at_position_0() -> None:
@@ -74,7 +75,7 @@ def test_rows_of_another_rank_are_refused_where_their_values_are_read() -> None:
             "StageInputError DSA119: rebuild_positions: rows[0] is 1, local row 0 of this rank is 0",
             "  expected  rows_are_this_ranks: rows is batch.local_rows or batch.padded_rows",
             "  where     cp_rank=0 of 2, interleave",
-            f"  contract  {contract_of(rebuild_positions).location}",
+            contract_and_ran(rebuild_positions),
             "  try       pass batch.local_rows, or batch.padded_rows where the engine keeps padding rows",
         ]
     )

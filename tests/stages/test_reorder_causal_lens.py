@@ -3,11 +3,12 @@ from typing import Any
 import pytest
 import torch
 
-from dsa_contracts import Layout, checking_values, contract_of
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_contracts import Layout, checking_values
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import reorder_causal_lens
 from tests.stages.branded import batches
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 
 def lens_of(layout: Layout, cp_size: int, extend: list[int], prefix: list[int]) -> list[list[int]]:
@@ -31,7 +32,7 @@ def test_a_rank_without_a_token_has_no_lengths() -> None:
 
 
 def test_replicated_rows_have_the_same_lengths_on_every_rank() -> None:
-    assert lens_of(VllmZigzag(), 3, [2], [4]) == [[5, 6]] * 3
+    assert lens_of(VllmReplicated(), 3, [2], [4]) == [[5, 6]] * 3
 
 
 def test_padding_rows_see_no_key() -> None:
@@ -41,7 +42,7 @@ def test_padding_rows_see_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag()], ids=lambda layout: layout.name
+    "layout", [Zigzag(), Interleave(), Interleave(block=3), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name
 )
 @pytest.mark.parametrize("cp_size", [1, 2, 5])
 def test_a_length_is_prefix_plus_token_plus_1(layout: Layout, cp_size: int) -> None:
@@ -69,7 +70,8 @@ def test_rows_in_another_order_are_refused_where_their_values_are_read() -> None
             "StageInputError DSA119: reorder_causal_lens: rows[0] is 7, local row 0 of this rank is 0",
             "  expected  rows_are_this_ranks: rows is batch.local_rows or batch.padded_rows",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(reorder_causal_lens).location}",
+            contract_and_ran(reorder_causal_lens),
+            "  try       pass batch.local_rows or batch.padded_rows of this rank's view of the batch",
         ]
     )
 

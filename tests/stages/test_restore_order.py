@@ -1,13 +1,14 @@
 import pytest
 import torch
 
-from dsa_contracts import Layout, brand_of, checking_values, contract_of
+from dsa_contracts import Layout, brand_of, checking_values
 from dsa_contracts.core.marks import mark_text
 from dsa_contracts.dsa.states import Bf16Row, Packed, Rotated
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import restore_order
 from tests.stages.branded import batches, gathered, in_sequence, local
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 STATE = Packed[Bf16Row, Rotated]
 
@@ -39,7 +40,7 @@ def test_padding_is_dropped_wherever_it_stands() -> None:
 
 
 def test_of_replicated_rows_the_written_copy_is_taken() -> None:
-    assert restored(VllmZigzag(), 2, [3], [10, 11, 12, 20, 21, 22]) == [[10, 11, 12]] * 2
+    assert restored(VllmReplicated(), 2, [3], [10, 11, 12, 20, 21, 22]) == [[10, 11, 12]] * 2
 
 
 def test_ranks_without_a_token_have_only_padding() -> None:
@@ -76,7 +77,7 @@ def test_rows_in_sequence_order_and_rows_of_this_rank_are_refused_where_their_nu
             "  got       u8[8, 4] strides (4, 1) cpu",
             "  because   its brand: Global[Sequence], Packed[Bf16Row, Rotated], from test",
             "  where     cp_rank=0 of 1, zigzag",
-            f"  contract  {contract_of(restore_order).location}",
+            contract_and_ran(restore_order),
             "  try       restore_order takes what all_gather_kv of the same batch returned",
         ]
     )

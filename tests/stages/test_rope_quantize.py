@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, RopeStyle, checking_values, contract_of
+from dsa_contracts import CpBatch, RopeStyle, checking_values
 from dsa_contracts.core.marks import Plain
-from dsa_contracts.dsa.states import Raw
+from dsa_contracts.dsa.states import Positions, Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.stages import rope_quantize
@@ -15,6 +15,7 @@ from tests.stages.branded import HEADS, RANK, ROPE, batches, local, normal, tabl
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.e4m3 import encode, float32
 from tests.stages.values import rotated_codes
+from tests.support.messages import contract_and_ran
 
 EVERY_BF16 = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
 
@@ -125,7 +126,7 @@ def test_padding_rows_take_part_and_reach_no_other_row() -> None:
         values[padded] = real[key]
         rows[key] = local(values, Raw if "rope" in key else Plain, batch)
     with checking_values():
-        q, kv = rope_quantize(**{**real, **rows, "positions": local(torch.tensor([0, 1, 6, 0]), Plain, batch)})
+        q, kv = rope_quantize(**{**real, **rows, "positions": local(torch.tensor([0, 1, 6, 0]), Positions, batch)})
     for whole, part in zip((q, kv), rope_quantize(**real), strict=True):
         assert torch.equal(whole[padded].view(torch.uint8), part.view(torch.uint8))
 
@@ -156,14 +157,14 @@ def test_positions_of_other_rows_are_refused_where_their_values_are_read() -> No
     batch = batches(Zigzag(), 2, [8], [0])[0]
     args = valid_args("rope_quantize", batch)
     with checking_values():
-        error = refused("rope_quantize", args, positions=local(torch.tensor([0, 1, 2, 3]), Plain, batch))
-        rope_quantize(**{**args, "positions": local(torch.tensor([0, 1, 6, 7]), Plain, batch)})
+        error = refused("rope_quantize", args, positions=local(torch.tensor([0, 1, 2, 3]), Positions, batch))
+        rope_quantize(**{**args, "positions": local(torch.tensor([0, 1, 6, 7]), Positions, batch)})
     assert str(error) == "\n".join(
         [
             "StageInputError DSA115: rope_quantize: positions[2] is 2, row 2 of k_rope is at position 6",
             "  expected  positions_go_with_rows: positions[i] is the position of row i of k_rope",
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(rope_quantize).location}",
+            contract_and_ran(rope_quantize),
             "  try       pass what rebuild_positions returned; positions counted 0.. on each rank have the right shape only",
         ]
     )

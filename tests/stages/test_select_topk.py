@@ -4,15 +4,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, Layout, checking_values, contract_of
+from dsa_contracts import CpBatch, Layout, checking_values
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import RowFormat, index_bf16_format, index_fp8_format
-from dsa_contracts.dsa.states import Rotated
+from dsa_contracts.dsa.states import KeyCounts, RequestIds, Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import select_topk
 from tests.stages.branded import INDEX, INDEX_DIM, batches, local, normal, num_pages, pool_of
 from tests.stages.calls import faulty, refusal, refused, valid_args
 from tests.stages.values import best_keys, filled_pool, packed_rows, request_values
+from tests.support.messages import contract_and_ran
 
 FORMATS: list[RowFormat[Any, Any, Any]] = [index_bf16_format(INDEX_DIM), index_fp8_format(INDEX_DIM)]
 TENS = index_bf16_format(2)
@@ -125,8 +126,8 @@ def test_padding_rows_choose_nothing_whatever_their_queries_hold() -> None:
         **real,
         "q_index": local(queries, Rotated, batch),
         "head_weights": local(weights, Plain, batch),
-        "causal_lens": local(torch.tensor([1, 2, 7, 0], dtype=torch.int32), Plain, batch),
-        "request_of_row": local(torch.zeros(4, dtype=torch.int32), Plain, batch),
+        "causal_lens": local(torch.tensor([1, 2, 7, 0], dtype=torch.int32), KeyCounts, batch),
+        "request_of_row": local(torch.zeros(4, dtype=torch.int32), RequestIds, batch),
     }
     with checking_values():
         topk = select_topk(**args)
@@ -179,16 +180,17 @@ def test_lengths_and_requests_of_other_rows_are_refused_where_their_values_are_r
     args = valid_args("select_topk", batch)
     assert (args["causal_lens"].tolist(), args["request_of_row"].tolist()) == ([3, 4, 1, 9, 4], [0, 0, 1, 0, 1])
     with checking_values():
-        error = refused("select_topk", args, causal_lens=local(batch.causal_lens[:5].clone(), Plain, batch))
+        error = refused("select_topk", args, causal_lens=local(batch.causal_lens[:5].clone(), KeyCounts, batch))
         assert str(error) == "\n".join(
             [
                 "StageInputError DSA117: select_topk: causal_lens[2] is 5, for row 7 it is 1",
                 "  expected  causal_lens_match_rows: causal_lens[i] = batch.causal_lens[row of i], 0 for padding",
                 "  where     cp_rank=0 of 2, zigzag",
-                f"  contract  {contract_of(select_topk).location}",
+                contract_and_ran(select_topk),
+                "  try       pass the lengths that reorder_causal_lens returned for these rows",
             ]
         )
-        error = refused("select_topk", args, request_of_row=local(batch.request_of_row[:5].clone(), Plain, batch))
+        error = refused("select_topk", args, request_of_row=local(batch.request_of_row[:5].clone(), RequestIds, batch))
         assert (error.code, error.headline) == ("DSA119", "select_topk: request_of_row[2] is 0, for row 7 it is 1")
 
 

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, brand_of, contract_of
+from dsa_contracts import CpBatch, brand_of
 from dsa_contracts.core.marks import Contiguous, UnitLast, mark_text
 from dsa_contracts.dsa.row_formats import RowFormat, bf16_format, fp8_656_format, fp8_format, index_bf16_format
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Packed, PackedRowStride, Raw, Rotated
 from dsa_cp.stages import split_kv
 from tests.stages.branded import BF16, FP8, RANK, ROPE, WIDE, batches, in_sequence, packed
 from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.messages import contract_and_ran
 
 FORMATS: list[RowFormat[Any, Any, Any]] = [BF16, FP8, WIDE]
 MODEL = [(bf16_format(), (576, 1), 512), (fp8_format(), (576, 1), 512), (fp8_656_format(), (656, 1), 264)]
@@ -106,7 +107,7 @@ def test_rows_that_cannot_be_viewed_as_asked_are_refused(stride: int, offset: in
                 " stride is the one asked for"
             ),
             "  where     cp_rank=0 of 2, zigzag",
-            f"  contract  {contract_of(split_kv).location}",
+            contract_and_ran(split_kv),
             "  try       ask for Contiguous, which copies, or hand on the packed rows themselves",
         ]
     )

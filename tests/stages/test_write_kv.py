@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsa_contracts import CpBatch, checking_values, contract_of
-from dsa_contracts.core.marks import Plain
+from dsa_contracts import CpBatch, checking_values
 from dsa_contracts.dsa.row_formats import index_bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Raw, Rotated
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Raw, Rotated, TokenSlots
+from dsa_cp.layouts import Interleave, VllmReplicated, Zigzag, build_batches
 from dsa_cp.stages import write_kv
 from tests.stages.branded import WIDE, batches, bytes_of, gathered, in_sequence, normal, num_pages, pool_of
 from tests.stages.calls import refusal, refused, valid_args
 from tests.stages.values import rows_under_scale
+from tests.support.messages import contract_and_ran
 
 ONE = index_bf16_format(1)
 """Rows of two bytes, so that a pool can be written down."""
@@ -79,7 +79,7 @@ def test_rank_major_and_sequence_order_leave_the_same_pool() -> None:
 
 
 def test_of_replicated_rows_one_copy_is_written() -> None:
-    batch = batches(VllmZigzag(), 2, [3], [0])[1]
+    batch = batches(VllmReplicated(), 2, [3], [0])[1]
     args = valid_args("write_kv", batch)
     assert batch.rank_major_loc is not None
     assert batch.rank_major_loc[3:].tolist() == [-1, -1, -1]
@@ -116,7 +116,7 @@ def test_slots_that_are_not_legal_are_refused_where_their_values_are_read(slots:
             f"StageInputError DSA116: write_kv: {text}",
             "  expected  slots_are_legal: each new token has one slot of the pool, unique; negative for padding alone",
             "  where     cp_rank=0 of 1, zigzag",
-            f"  contract  {contract_of(write_kv).location}",
+            contract_and_ran(write_kv),
             "  try       take slots from the batch; -1 stands for padding and is never an index",
         ]
     )
@@ -128,7 +128,7 @@ def test_a_slot_for_a_padding_row_is_refused() -> None:
     kv = gathered(rows_of([1, 2, 8, 9]), Packed[IndexBf16Row, Rotated], batch)
     args = {"pool": pool, "kv": kv, "row_format": ONE, "batch": batch}
     with checking_values():
-        error = refused("write_kv", {**args, "loc": gathered(torch.tensor([2, -1, 5, -1]), Plain, batch)})
+        error = refused("write_kv", {**args, "loc": gathered(torch.tensor([2, -1, 5, -1]), TokenSlots, batch)})
     assert (error.code, error.headline) == ("DSA116", "write_kv: loc[2] is 5, that gathered row is padding")
 
 

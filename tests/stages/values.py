@@ -8,9 +8,8 @@ from torch import Tensor
 
 from dsa_contracts import CpBatch, RopeStyle
 from dsa_contracts.core import marks as states
-from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.row_formats import RowFormat
-from dsa_contracts.dsa.states import Rotated
+from dsa_contracts.dsa.states import KeyIds, Rotated
 from dsa_cp.numerics.rotation import cos_sin_table
 from tests.stages.branded import HEADS, local, local_index, normal, num_pages, pool_of
 from tests.stages.e4m3 import decode, encode, float32
@@ -116,7 +115,7 @@ def args_of(
     return {
         "q": local(q.contiguous(), Rotated, batch),
         "pool": pool_of(filled_pool(batch, rows), row_format.mark),
-        "topk_indices": local(topk.int().contiguous(), Plain, batch),
+        "topk_indices": local(topk.int().contiguous(), KeyIds, batch),
         "causal_lens": lens,
         "request_of_row": requests,
         "page_table": batch.page_table,

@@ -4,6 +4,7 @@ mypy runs once over all of them. What it says of `fail/NAME.py` is compared with
 `mypy --no-error-summary tests/typing/fail/NAME.py | sed 's,^tests/typing/fail/,,'` makes that file.
 """
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -11,6 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import dsa_contracts.stages as contracts
+from dsa_contracts import contract_of
+from tests.typing.swaps import SWAPS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -75,3 +80,26 @@ def test_a_program_says_what_it_does_and_can_be_imported(path: Path) -> None:
 def test_there_is_one_expected_output_for_each_program_that_must_fail() -> None:
     assert [path.stem for path in FAIL] == sorted(path.stem for path in (HERE / "fail").glob("*.out"))
     assert len(FAIL) >= 12
+
+
+def test_every_pair_of_arguments_of_equal_dtype_has_a_program_that_swaps_them() -> None:
+    assert [path.stem for path in FAIL if path.stem.startswith("swap_")] == sorted(
+        "_".join(("swap", *swap)) for swap in SWAPS
+    )
+    assert ("attend", "causal_lens", "request_of_row") in SWAPS
+    assert ("gather_write_kv_and_index", "pool", "index_pool") in SWAPS
+    assert ("write_kv", "kv", "loc") not in SWAPS
+
+
+@pytest.mark.parametrize(("stage", "first", "second"), SWAPS)
+def test_such_a_program_calls_the_stage_twice_and_only_the_swap_is_refused(stage: str, first: str, second: str) -> None:
+    path = HERE / "fail" / f"swap_{stage}_{first}_{second}.py"
+    (layer,) = (node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef))
+    calls = [node.value for node in layer.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    assert [ast.unparse(call.func) for call in calls] == [stage, stage]
+    right, wrong = ([ast.unparse(arg) for arg in call.args] for call in calls)
+    names = contract_of(getattr(contracts, stage)).names
+    one, other = names.index(first), names.index(second)
+    right[one], right[other] = right[other], right[one]
+    assert wrong == right
+    assert marked_lines(path) == {calls[1].lineno}

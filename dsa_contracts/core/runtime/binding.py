@@ -6,7 +6,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from dsa_contracts.core.contract import StageContract, shown_place
-from dsa_contracts.core.errors import ContractDefinitionError, StageOutputError
+from dsa_contracts.core.errors import TRIES, ContractDefinitionError, StageOutputError
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import describe_tensor
 
@@ -18,7 +18,13 @@ def same_parameters(contract: StageContract, function: Callable[..., object]) ->
         raise ContractDefinitionError(
             f"{function.__name__} is not an implementation of {contract.name}",
             code="DSA002",
-            facts=[("expected", ", ".join(want)), ("got", ", ".join(got)), ("contract", contract.location)],
+            facts=[
+                ("expected", ", ".join(want)),
+                ("got", ", ".join(got)),
+                ("contract", contract.location),
+                ("ran", place_of(function)),
+                ("try", TRIES["DSA002"]),
+            ],
         )
 
 
@@ -52,20 +58,27 @@ def place_of(function: Callable[..., object]) -> str:
     return name if code is None else f"{name}, {shown_place(code)}"
 
 
-def refuse_other_objects(
-    contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], scope: Scope
+def refuse_other_number(contract: StageContract, results: tuple[object, ...], scope: Scope, implementation: str) -> None:
+    """Raise StageOutputError DSA201 where results are too few or too many."""
+    if len(results) == len(contract.returns):
+        return
+    raise StageOutputError(
+        f"{contract.name}: returned {len(results)} values, its contract has {len(contract.returns)}",
+        facts=[
+            ("expected", ", ".join(record.name for record in contract.returns) or "no return value"),
+            ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
+            ("where", scope.where),
+            ("contract", contract.location),
+            ("ran", implementation),
+            ("try", TRIES["DSA201"]),
+        ],
+    )
+
+
+def refuse_arguments(
+    contract: StageContract, args: tuple[object, ...], results: tuple[object, ...], scope: Scope, implementation: str
 ) -> None:
-    """Raise StageOutputError where results are too few or too many (DSA201), or one is an argument itself (DSA123)."""
-    if len(results) != len(contract.returns):
-        raise StageOutputError(
-            f"{contract.name}: returned {len(results)} values, its contract has {len(contract.returns)}",
-            facts=[
-                ("expected", ", ".join(record.name for record in contract.returns) or "no return value"),
-                ("got", ", ".join(type(result).__name__ for result in results) or "no return value"),
-                ("where", scope.where),
-                ("contract", contract.location),
-            ],
-        )
+    """Raise StageOutputError DSA123 where a result is an argument itself."""
     for name, arg in zip(contract.names, args, strict=True):
         if isinstance(arg, Tensor) and any(arg is result for result in results):
             raise StageOutputError(
@@ -75,6 +88,7 @@ def refuse_other_objects(
                     ("got", describe_tensor(arg)),
                     ("where", scope.where),
                     ("contract", contract.location),
-                    ("try", "return a view of it: a brand is on an object"),
+                    ("ran", implementation),
+                    ("try", TRIES["DSA123"]),
                 ],
             )

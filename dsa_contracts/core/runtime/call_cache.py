@@ -17,7 +17,7 @@ OUTPUT_LIMIT = 16
 """Signatures of results that one remembered call keeps."""
 
 LATEST_LIMIT = 4
-"""Calls of a stage that one scope recognises by their looks: writes of KV and of index rows are two."""
+"""Calls of a stage that one scope recognises by their looks: a stage may be called for two kinds of rows in turn."""
 
 
 class Remembered:
@@ -76,8 +76,9 @@ class CallCache:
         calls: by their signature.
     """
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, *, is_watched: bool = False) -> None:
+        """Start with nothing; watched calls are those that are made elsewhere, see `observe`."""
+        self._is_watched = is_watched
         self.calls: dict[tuple[object, ...], Remembered] = {}
         self._lock = threading.Lock()
 
@@ -97,7 +98,7 @@ class CallCache:
         if found is None:
             return
         if not found.is_again(args, scope):
-            found.is_again = look_of_call(args, scope, places)
+            found.is_again = look_of_call(args, scope, places, is_watched=self._is_watched)
         others = [one for one in scope.dims.latest.get(self, ()) if one is not found]
         scope.dims.latest[self] = (found, *others[: LATEST_LIMIT - 1])
 

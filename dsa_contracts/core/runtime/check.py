@@ -17,8 +17,8 @@ from dsa_contracts.core.brands import brand_of, states_rows
 from dsa_contracts.core.contract import ParamRecord, StageContract
 from dsa_contracts.core.errors import NotShownError
 from dsa_contracts.core.invariant import Call, Invariant
-from dsa_contracts.core.marks import U8, Dim, RowStride, UnitLast, dim_name, dim_text, dtype_marks, dtype_text, mark_text
-from dsa_contracts.core.matching import dtype_clash, unify_parameters
+from dsa_contracts.core.marks import U8, Dim, RowStride, UnitLast, dim_name, dim_text, dtype_text, mark_text
+from dsa_contracts.core.matching import dtype_clash, dtype_mark, unify_parameters
 from dsa_contracts.core.parts import ABSENT, Marked, Parts
 from dsa_contracts.core.runtime.bearing import bears, bind_dims
 from dsa_contracts.core.runtime.messages import Diagnosis, brand_fault, diagnose
@@ -103,7 +103,7 @@ def _bind_marks(context: Diagnosis, params: tuple[ParamRecord, ...], passed: Pas
             marks = (value,)
         elif isinstance(value, Scope | Marked):
             marks = value.type_marks
-        if not unify_parameters(param.hint, marks, passed.variables):
+        if not unify_parameters(param.needed_hint, marks, passed.variables):
             raise context.error("type", param, f"is {type(value).__name__}[{', '.join(map(mark_text, marks))}]")
 
 
@@ -135,7 +135,7 @@ def _note_sizes(context: Diagnosis, param: ParamRecord, sizes: Iterable[tuple[ob
 
 def _check_tensor(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tensor: Tensor, passed: Passed) -> None:
     """Check what jaxtyping does not: dtype variables, strides, device, brand."""
-    mark = dtype_marks().get(tensor.dtype)
+    mark = dtype_mark(spec.dtype, tensor.dtype, passed.variables)
     if mark is None:
         raise context.error("dtype", param, f"is {dtype_text(tensor.dtype)}")
     clash = dtype_clash(spec.dtype, mark, passed.variables)
@@ -167,6 +167,7 @@ def _note_parts(context: Diagnosis, param: ParamRecord, spec: TensorSpec, parts:
         if known is not None and known != size:
             raise context.error("dim", param, f"has {size} {'rows' if dim is spec.dims[0] else 'bytes a row'}, not {known}")
         _note_sizes(context, param, [(dim, size)], passed)
+        bind_dims({dim_text(dim): size})
 
 
 def _check_parts(context: Diagnosis, param: ParamRecord, spec: TensorSpec, parts: Parts, passed: Passed) -> None:
@@ -216,6 +217,9 @@ def _check_brand(context: Diagnosis, param: ParamRecord, spec: TensorSpec, tenso
     fault = brand_fault(brand, spec, context.scope, passed.variables)
     if fault is not None:
         raise context.brand_error(param, brand, fault)
+    sources = context.contract.sources_of(param.name)
+    if sources and not brand.kind.is_declared and brand.kind.producer not in sources:
+        raise context.source_error(param, brand, sources)
     passed.checked += 3
 
 
@@ -234,7 +238,7 @@ def check_invariants(
         StageInputError: with the invariant's code. StageOutputError for one that holds after the call.
     """
     chosen = [invariant for invariant in invariants if invariant.reads_data == reads_data]
-    call = Call(contract.name, values, scope)
+    call = Call(contract.name, values, scope, reads_data)
     for invariant in chosen:
         try:
             fault = invariant.check(call)

@@ -41,15 +41,20 @@ def _guards_of(tensors: tuple[Tensor, ...]) -> SameTensors:
 
 
 def _compared_in_python(tensors: tuple[Tensor, ...]) -> SameTensors:
-    """Return a comparison of the four facts that are read here, and of the types."""
-    facts = [(type(one), one.shape, one.stride(), one.dtype, one.device) for one in tensors]
+    """Return a comparison of the facts that are read here."""
+    facts = [_facts(one) for one in tensors]
 
     def same(*others: object) -> bool:
         tensors = [one for one in others if isinstance(one, Tensor)]
-        found = [(type(one), one.shape, one.stride(), one.dtype, one.device) for one in tensors]
+        found = [_facts(one) for one in tensors]
         return len(tensors) == len(others) and found == facts
 
     return same
+
+
+def _facts(tensor: Tensor) -> tuple[object, ...]:
+    """Return what of a tensor is compared; torch's guards too tell a tensor of inference mode from others."""
+    return (type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_inference())
 
 
 def _has_guards() -> bool:
@@ -57,7 +62,9 @@ def _has_guards() -> bool:
     if not TRIED[0] <= tuple(int(part) for part in torch.__version__.split(".")[:2]) < TRIED[1]:
         return False
     like = torch.empty(2, 3, dtype=torch.int32, device="cpu")
-    others = (like[:1], like.to(torch.int64), like.new_empty(3, 2).t(), like.to("meta"))
+    with torch.inference_mode():
+        made_there = torch.empty_like(like)
+    others = (like[:1], like.to(torch.int64), like.new_empty(3, 2).t(), like.to("meta"), made_there)
     check = _guards_of((like,))
     return check(torch.empty_like(like)) is True and not any(check(other) for other in others)
 

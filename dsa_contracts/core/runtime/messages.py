@@ -7,20 +7,15 @@ from torch import Tensor
 
 from dsa_contracts.core.brands import Brand, brand_of
 from dsa_contracts.core.contract import ParamRecord, StageContract
-from dsa_contracts.core.errors import ContractError, StageInputError, StageOutputError
+from dsa_contracts.core.errors import TRIES, ContractError, StageInputError, StageOutputError
 from dsa_contracts.core.invariant import Invariant
-from dsa_contracts.core.marks import dim_name, dim_text, dtype_text, mark_text
+from dsa_contracts.core.marks import Plain, dim_name, dim_text, dtype_text, mark_text
 from dsa_contracts.core.matching import Bound, dtype_mark_text, rows_clash, state_clash
+from dsa_contracts.core.parts import Parts
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.core.tensors import TensorSpec, describe_tensor
 
 _KINDS = {"type": 1, "dim": 2, "dtype": 3, "strides": 4, "device": 5, "ndim": 9}
-
-_ADVICE = {
-    "strides": "pass a tensor with those strides, or .contiguous() where a copy is meant",
-    "dtype": "view bytes with .view(dtype); a .to(dtype) changes the values",
-    "device": "move the tensor to the device of the others before the stage",
-}
 
 
 @dataclass
@@ -44,19 +39,35 @@ class Diagnosis:
     def error(self, kind: str, param: ParamRecord, what: str, because: str = "") -> ContractError:
         """Return the error for one kind of fault of one parameter; `what` follows its name in the headline."""
         code = f"DSA{2 if self.is_output else 1}{_KINDS[kind]:02}"
-        return self._error(code, f"{param.name} {what}", param, because, _ADVICE.get(kind, ""))
+        return self._error(code, f"{param.name} {what}", param, because)
 
     def brand_error(self, param: ParamRecord, brand: Brand, fault: tuple[str, str]) -> ContractError:
         """Return the error for a brand that does not fit."""
         code, what = fault
-        return self._error(code, f"{param.name} {what}", param, f"its brand: {brand.describe()}", "")
+        because = f"its brand: {brand.describe()}"
+        known = param.spec is not None and code == "DSA107" and self._advice_on_numbers(param.name, param.spec.state)
+        return self._error(code, f"{param.name} {what}", param, because, ahead=known or "")
+
+    def _advice_on_numbers(self, name: str, state: object) -> str:
+        """Return what to do about numbers that count or index something else; an empty text where a state is no such mark."""
+        if not (isinstance(state, type) and issubclass(state, Plain) and state is not Plain):
+            return ""
+        own = f"a tensor of your own is declared as {mark_text(state)} where it enters the path, with dsa_contracts.declare"
+        sources = " or ".join(self.contract.sources_of(name))
+        return f"pass {sources}; {own}" if sources else own
+
+    def source_error(self, param: ParamRecord, brand: Brand, sources: tuple[str, ...]) -> ContractError:
+        """Return the error for a tensor of the right rows and state that another stage made, or that has another name."""
+        wanted = " or ".join(sources)
+        headline = f"{param.name} comes from {brand.kind.producer}, not from {wanted}"
+        advice = f"pass {wanted}; where something else makes the same, say so with dsa_contracts.declare"
+        return self._error("DSA106", headline, param, f"its brand: {brand.describe()}", ahead=advice)
 
     def unstated_error(self, param: ParamRecord) -> ContractError:
         """Return the error for a tensor whose rows and order nothing states."""
         because = "it has no brand: a view or an operation dropped it, or no stage made it"
-        advice = "pass what a stage returned, or state it with dsa_contracts.declare where it enters the path"
-        if param.spec is not None:
-            advice = getattr(get_origin(param.spec.rows) or param.spec.rows, "how_stated", "") or advice
+        rows = None if param.spec is None else param.spec.rows
+        advice = getattr(get_origin(rows) or rows, "how_stated", "")
         return self._error("DSA125", f"nothing states which rows {param.name} holds", param, because, advice)
 
     def invariant_error(self, invariant: Invariant, fault: str) -> ContractError:
@@ -66,21 +77,28 @@ class Diagnosis:
             ("expected", f"{invariant.name}: {invariant.statement}"),
             ("where", self.scope.where),
             ("contract", self.contract.location),
-            ("try", self.contract.advice_for(invariant.code)),
+            ("try", self._advice(invariant.code)),
         ]
         return kind(f"{self.contract.name}: {fault}", code=invariant.code, facts=facts)
 
-    def _error(self, code: str, headline: str, param: ParamRecord, because: str, advice: str) -> ContractError:
+    def _error(
+        self, code: str, headline: str, param: ParamRecord, because: str, better: str = "", *, ahead: str = ""
+    ) -> ContractError:
+        """Return the error; its advice is `ahead`, which goes before what the contract says of the code, or as `_advice`."""
         kind = StageOutputError if self.is_output else StageInputError
         facts = [
             ("expected", self._expected(param)),
-            ("got", describe_tensor(self.values.get(param.name))),
+            ("got", _described(self.values.get(param.name))),
             ("because", because),
             ("where", self.scope.where),
             ("contract", self.contract.location),
-            ("try", self.contract.advice_for(code) or advice),
+            ("try", ahead or self._advice(code, better)),
         ]
         return kind(f"{self.contract.name}: {headline}", code=code, facts=facts)
+
+    def _advice(self, code: str, better: str = "") -> str:
+        """Return what to do about a code: what the contract says, else what is known of the fault, else of the code."""
+        return self.contract.advice_for(code) or better or TRIES[code]
 
     def _expected(self, param: ParamRecord) -> str:
         """Return what the contract says of a parameter, with the dims that are bound and who bound them."""
@@ -102,9 +120,17 @@ def _names(dim: object) -> list[str]:
     return [dim_name(dim)] if isinstance(dim, type) else []
 
 
+def _described(value: object) -> str:
+    """Return a value in one line; rows that are held part by part, part by part."""
+    return " and ".join(map(describe_tensor, value.tensors)) if isinstance(value, Parts) else describe_tensor(value)
+
+
 def diagnose(context: Diagnosis, param: ParamRecord) -> ContractError:
     """Return the error for a value that jaxtyping and beartype refused: type, dtype, number of dims, or a dim."""
     value, spec = context.values.get(param.name), param.spec
+    if isinstance(value, Parts) and spec is not None:
+        fault = _dim_fault(context, param, 0, spec.dims[0], value.tensors[0])
+        return fault or context.error("dim", param, "has parts that an earlier argument contradicts")
     if spec is None or not isinstance(value, Tensor):
         got = "None" if value is None else type(value).__name__
         return context.error("type", param, f"is {got}")

@@ -1,7 +1,7 @@
 """The signature of a call: everything that a contract reads, apart from device data. Equal signatures pass alike.
 
-Brands and batches take part by objects that are one for equal facts, whose hash is their identity, and the group is known
-by its place and not by a protocol test. A call that looks like the one before is recognised without: see `repeats`.
+Brands and scopes take part by objects that are one for equal facts, whose hash is their identity, and the group is known
+by its place and not by a protocol test. A call that looks like the one before is recognised without: see `looks`.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from dsa_contracts.core.contract import StageContract
 from dsa_contracts.core.marks import dtype_text
 from dsa_contracts.core.parts import Marked, Parts
 from dsa_contracts.core.scope import Scope
+from dsa_contracts.core.views import adopt
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def call_signature(args: tuple[object, ...], scope: Scope, places: Places) -> tu
             parts += (type(arg), arg)
             continue
         for tensor in tensors:
-            brand = getattr(tensor, ATTRIBUTE, None)
+            brand = getattr(tensor, ATTRIBUTE, None) if adopt(tensor, scope) else None
             add(metadata_key(tensor))
             if brand is None:
                 add(None)

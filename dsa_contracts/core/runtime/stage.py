@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
 
-import torch
+from torch.compiler import is_compiling
 
 from dsa_contracts.core.contract import StageContract, contract_of, register_implementation
-from dsa_contracts.core.errors import ContractError, StageInputError
+from dsa_contracts.core.errors import TRIES, ContractError, StageInputError
 from dsa_contracts.core.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.core.runtime.binding import by_position, place_of, same_parameters
 from dsa_contracts.core.runtime.call_cache import Remembered
@@ -63,6 +63,8 @@ class _Checked:
         self.checker = Checker(contract, mode, place_of(function))
         self.call = by_position(function)
         self.signature = inspect.signature(function)
+        params = self.signature.parameters.values()
+        self.num_ordinary = sum(param.kind is not param.KEYWORD_ONLY for param in params)
 
     def wrapper(self) -> Callable[..., object]:
         """Return the function that stands for the implementation.
@@ -71,12 +73,14 @@ class _Checked:
         """
         function, checker, name = self.function, self.checker, self.contract.name
         call = self.call
-        cache, scope_at, num_params = checker.cache, checker.places.scope, len(self.contract.params)
+        cache, scope_at = checker.cache, checker.places.scope
+        # A call with all arguments by position is taken as it is; no call of a stage with keyword-only ones is that.
+        num_params = self.num_ordinary if self.num_ordinary == len(self.contract.params) else -1
         recognises, is_collective = self.mode is not Mode.VALUES and scope_at is not None, checker.places.comm is not None
 
         @wraps(function)
         def checked(*args: object, **kwargs: object) -> object:
-            if Switch.unchecked_depth or torch.compiler.is_compiling():
+            if Switch.unchecked_depth or is_compiling():
                 return function(*args, **kwargs)
             if kwargs or len(args) != num_params:
                 args = self._positional(args, kwargs)
@@ -101,14 +105,20 @@ class _Checked:
     def _positional(self, args: Args, kwargs: dict[str, object]) -> Args:
         """Return all arguments by position; raises StageInputError DSA101 where one is missing or unknown."""
         names = self.contract.names
-        if len(args) + len(kwargs) == len(names) and kwargs.keys() == set(names[len(args) :]):
+        is_whole = len(args) <= self.num_ordinary and len(args) + len(kwargs) == len(names)
+        if is_whole and kwargs.keys() == set(names[len(args) :]):
             return (*args, *[kwargs[name] for name in names[len(args) :]])
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise StageInputError(
                 f"{self.contract.name}: {error}",
-                facts=[("expected", ", ".join(self.contract.names)), ("contract", self.contract.location)],
+                facts=[
+                    ("expected", ", ".join(self.contract.names)),
+                    ("contract", self.contract.location),
+                    ("ran", self.checker.implementation),
+                    ("try", TRIES["DSA101"]),
+                ],
             ) from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())

@@ -8,13 +8,13 @@ from dsa_contracts.dsa.invariants.reading import batch_of, row_format_of
 
 
 def scales_in_rows_are_positive(rows: str) -> Invariant:
-    """float32 scales inside packed rows are finite and positive; padding rows may hold anything."""
+    """Scales inside packed rows are finite and positive; padding rows may hold anything."""
 
     def check(call: Call) -> str | None:
-        fmt = row_format_of(call)
-        if not any(part.name == "scales" for part in fmt.parts):
+        part = row_format_of(call).scale_part
+        if part is None:
             return None
-        scales = call.tensor(rows)[..., fmt.part("scales").columns].contiguous().view(torch.float32)
+        scales = call.tensor(rows)[..., part.columns].contiguous().view(part.dtype.torch_dtype).float()
         fault = ~(torch.isfinite(scales) & (scales > 0)).all(dim=-1)
         for indices in (batch_of(call).padded_rows, batch_of(call).gathered_rows):
             if fault.shape == indices.shape:

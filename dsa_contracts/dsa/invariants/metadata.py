@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from dsa_contracts.core.invariant import Call, Invariant
+from dsa_contracts.dsa.engine_shapes import KvParts
 from dsa_contracts.dsa.invariants.reading import batch_of, row_format_of
 
 
@@ -11,8 +12,12 @@ def row_width_matches_format(rows: str) -> Invariant:
     """Packed rows are as wide as their row format says."""
 
     def check(call: Call) -> str | None:
-        width, want = call.width(rows), row_format_of(call).row_bytes
-        return None if width == want else f"{rows} is {width} bytes wide, a row of {row_format_of(call).name} has {want}"
+        fmt, value = row_format_of(call), call.shown(rows)
+        misfit = value.misfit(fmt) if isinstance(value, KvParts) else ""
+        if misfit:
+            return f"{rows} has {misfit}"
+        width = call.width(rows)
+        return None if width == fmt.row_bytes else f"{rows} is {width} bytes wide, a row of {fmt.name} has {fmt.row_bytes}"
 
     return Invariant("row_width_matches_format", "DSA110", rows, f"{rows} rows are row_format.row_bytes wide", False, check)
 
@@ -101,8 +106,8 @@ def widths_add_up(total: str, *parts: str) -> Invariant:
     """The last dim of `total` is the sum of the last dims of its parts."""
 
     def check(call: Call) -> str | None:
-        want = sum(call.tensor(part).shape[-1] for part in parts)
-        got = call.tensor(total).shape[-1]
+        want = sum(call.width(part) for part in parts)
+        got = call.width(total)
         return None if got == want else f"{total} is {got} wide, {' + '.join(parts)} are {want}"
 
     statement = f"last dim of {total} = last dims of {' + '.join(parts)}"

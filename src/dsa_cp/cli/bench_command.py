@@ -36,7 +36,7 @@ def command(
         make_folder(out)
     records = run_parts(chosen, cpu_only=cpu, rows=tuple(rows or ()), seed=seed)
     if out is not None:
-        from dsa_cp.tools.bench.result_files import write_results
+        from dsa_cp.tools.bench.files import write_results
 
         written = write_results(records, out)
         for path in written if not json else ():

@@ -4,7 +4,7 @@ from statistics import median
 from typing import Any
 
 from dsa_cp.cli.output import print_line, print_table
-from dsa_cp.tools.bench.order_names import ORDER_NAMES
+from dsa_cp.tools.bench.words import ORDER_NAMES
 
 Records = list[dict[str, Any]]
 

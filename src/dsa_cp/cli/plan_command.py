@@ -1,5 +1,6 @@
 """`dsa-cp plan`: where K is rotated, quantised and gathered for given backends, why, and how sglang decides."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,15 +10,16 @@ from pydantic import ValidationError
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import PlanError
-from dsa_cp.cli.options import Group
+from dsa_cp.cli.command_options import GroupChoice
 from dsa_cp.cli.output import print_error, print_json, print_line
+from dsa_cp.layouts import layout_choices
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.beside_upstream import KINDS, Comparison, compare
 from dsa_cp.planner.choice import Cost
 from dsa_cp.planner.making import make
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan
 from dsa_cp.planner.plan_files import first_fault
-from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.registry import read_capabilities
 from dsa_cp.planner.search import RULES
 from dsa_cp.planner.table import plans_page
@@ -27,7 +29,7 @@ contracts of the stages. Exit code 1: there is no plan; the error says which cap
 EXAMPLE = "Example: dsa-cp plan --prefill-backend trtllm --layout zigzag --kv-format fp8 --cp-size 4 --compare upstream"
 
 
-class Pool(StrEnum):
+class PoolChoice(StrEnum):
     """What a rank's pool holds."""
 
     REPLICATED = "replicated"
@@ -50,13 +52,13 @@ class Other(StrEnum):
 def command(
     prefill_backend: Annotated[str, typer.Option(help="Backend of prefill: " + ", ".join(CAPABILITIES) + ".")] = "trtllm",
     decode_backend: Annotated[str | None, typer.Option(help="Backend of decode; default: that of prefill.")] = None,
-    layout: Annotated[str, typer.Option(help="zigzag, interleave, interleave(block=64), vllm_zigzag.")] = "zigzag",
+    layout: Annotated[str, typer.Option(help=f"{layout_choices()}.")] = "zigzag",
     kv_format: Annotated[str, typer.Option(help="Row format of the pool: bf16, fp8, fp8_656.")] = "fp8",
     cp_size: Annotated[int, typer.Option(help="Ranks.")] = 4,
     prefix: Annotated[bool, typer.Option(help="Requests may have tokens in the pool already.")] = True,
-    pool: Annotated[Pool, typer.Option(help="Every rank's pool holds all rows, or its share.")] = Pool.REPLICATED,
+    pool: Annotated[PoolChoice, typer.Option(help="Every rank's pool holds all rows, or its share.")] = PoolChoice.REPLICATED,
     phase: Annotated[Phase, typer.Option(help="The phase to plan.")] = Phase.PREFILL,
-    comm: Annotated[Group, typer.Option(help="Whether ranks reach each other's memory.")] = Group.COLLECTIVE,
+    comm: Annotated[GroupChoice, typer.Option(help="Whether ranks reach each other's memory.")] = GroupChoice.COLLECTIVE,
     device: Annotated[str | None, typer.Option(help="Compute capability (10.0) or architecture (gfx950) to check.")] = None,
     num_heads: Annotated[int | None, typer.Option(help="Query heads on a rank, to check.")] = None,
     index_topk: Annotated[int | None, typer.Option(help="Width of the top-k indices, to check.")] = None,
@@ -111,7 +113,7 @@ def _options(given: dict[str, Any]) -> PlanOptions:
         raise ArgumentError(first_fault(error)) from error
 
 
-def _make(options: PlanOptions, known: dict[str, Capability]) -> Plan | PlanError:
+def _make(options: PlanOptions, known: Mapping[str, Capability]) -> Plan | PlanError:
     """Return the plan, or the error that there is none."""
     try:
         return make(options, known)

@@ -11,10 +11,10 @@ from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.modes import Mode, mode_from_environment
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.cli.output import print_json, print_line, print_table
-from dsa_cp.tools.review.catalogue import Format, json_lines, markdown, stage_views
+from dsa_cp.tools.review.contract_facts import contract_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import contract_facts
 from dsa_cp.tools.review.lock import lock_text, read_lock
+from dsa_cp.tools.review.stage_catalogue import Format, json_lines, markdown, stage_views
 from dsa_cp.tools.review.text import text
 from dsa_cp.tools.whole_files import write_text
 
@@ -171,7 +171,7 @@ def _explain(request: Request) -> int:
 
 def _probe(request: Request) -> int:
     """Run stages, and without --stage also the path, on fake tensors; 1 where a contract does not hold."""
-    from dsa_cp.tools.review.probe.layer_probe import probe_paths
+    from dsa_cp.tools.review.probe.path_probe import probe_paths
     from dsa_cp.tools.review.probe.probe_report import lines_of
     from dsa_cp.tools.review.probe.stage_probe import probe_stages
 

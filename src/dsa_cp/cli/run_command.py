@@ -10,7 +10,7 @@ import typer
 from dsa_contracts import Mode
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.modes import mode_from_environment
-from dsa_cp.cli.options import Group
+from dsa_cp.cli.command_options import GroupChoice
 from dsa_cp.cli.output import print_json, print_line, print_table, progress_bar
 from dsa_cp.demo.break_report import BreakReport, run_breakages
 from dsa_cp.demo.breakages import BREAKAGES, breakage_by_name
@@ -20,7 +20,7 @@ from dsa_cp.demo.schedule import build_schedule
 from dsa_cp.demo.trace import default_trace, read_trace
 from dsa_cp.layer.kernel_sets import KERNEL_SETS, available_on
 from dsa_cp.layer.models import model_by_name
-from dsa_cp.layouts import layout_by_name
+from dsa_cp.layouts import layout_by_name, layout_choices
 
 HELP = """Run prefill batches of real requests through the attention path on several ranks, and compare KV cache bytes and
 attention output with one rank."""
@@ -48,13 +48,14 @@ def command(
     requests: Annotated[int, typer.Option(help="Requests to read, at most; 0: all of the trace.")] = 0,
     chunk_tokens: Annotated[int, typer.Option(help="New tokens of a prefill batch, at most.")] = 8192,
     page_size: Annotated[int, typer.Option(help="Slots of a KV page.")] = 64,
-    layout: Annotated[list[str] | None, typer.Option(help="zigzag, interleave, interleave(block=64), vllm_zigzag.")] = None,
+    layout: Annotated[list[str] | None, typer.Option(help=f"{layout_choices()}.")] = None,
     kv_format: Annotated[list[str] | None, typer.Option(help="bf16, fp8, fp8_656.")] = None,
     ranks: Annotated[Ranks, typer.Option(help="Ranks as threads of this process, or as processes.")] = Ranks.THREAD,
     device: Annotated[str, typer.Option(help="cpu, or cuda: with processes, a GPU a rank.")] = "cpu",
     comm: Annotated[
-        Group, typer.Option(help="symmetric: gathers go straight into the pools of all ranks, where the plan allows it.")
-    ] = Group.COLLECTIVE,
+        GroupChoice,
+        typer.Option(help="symmetric: gathers go straight into the pools of all ranks, where the plan allows it."),
+    ] = GroupChoice.COLLECTIVE,
     kernels: Annotated[str, typer.Option(help="Implementations of the stages: torch, triton, flash_mla, ...")] = "torch",
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
     break_: Annotated[str, typer.Option("--break", help="Run a known wrong order instead; 'list' names them.")] = "",
@@ -95,9 +96,9 @@ def _at_least(flag: str, value: int, least: int) -> None:
         raise ArgumentError(f"{flag} is {value}; it must be at least {least}")
 
 
-def _can_break(ranks: Ranks, comm: Group) -> None:
+def _can_break(ranks: Ranks, comm: GroupChoice) -> None:
     """Raise ArgumentError DSA602 where checks cannot be switched off and on for comparison."""
-    if comm is not Group.COLLECTIVE:
+    if comm is not GroupChoice.COLLECTIVE:
         raise ArgumentError("--break runs orders of a collective; leave out --comm")
     if ranks is Ranks.PROCESS:
         raise ArgumentError("--break switches checks off and on in one process; leave out --ranks process")
@@ -120,10 +121,10 @@ def _known_device(device: str, kernels: str) -> None:
     if device not in ("cpu", "cuda"):
         raise ArgumentError(f"--device {device!r} is not known; known are cpu, cuda")
     if kernels not in KERNEL_SETS:
-        raise ArgumentError(f"--kernels {kernels!r} is not known; known are {', '.join(KERNEL_SETS)}")
+        raise ArgumentError(f"--kernels {kernels!r} is not known; known are {', '.join(KERNEL_SETS.known())}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ArgumentError("--device cuda: this machine has no CUDA device")
-    reason = available_on(torch.device(device))[kernels]
+    reason = available_on(torch.device(device)).get(kernels, "")
     if reason:
         raise ArgumentError(f"--kernels {kernels} with --device {device}: {reason}")
 

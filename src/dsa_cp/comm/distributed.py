@@ -8,6 +8,7 @@ group does not.
 import os
 import socket
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
@@ -21,7 +22,7 @@ from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.choose_board import choose_board
 from dsa_cp.comm.rounds import ControlPlane, Rounds
 from dsa_cp.comm.store_board import StoreBoard
-from dsa_cp.comm.verdict import Kind, payload_entry
+from dsa_cp.comm.verdict import Kind, exchange_entry, payload_entry
 
 ProcessGroup = dist.ProcessGroup
 LOOPBACK = "127.0.0.1"
@@ -33,7 +34,7 @@ ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 
 
 class DistributedComm(ControlPlane):
-    """A process group as one of its ranks sees it; see `dsa_contracts.core.comm.Comm`.
+    """A process group as one of its ranks sees it; see `dsa_contracts.core.comm.Exchange`.
 
     Args:
         store: the control plane, under a prefix that no other group uses, with `multi_get`; TCPStore has it. A connection
@@ -111,6 +112,34 @@ class DistributedComm(ControlPlane):
             except RuntimeError as error:
                 raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Kind.LOST) from error
         return gathered
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Send each rank its rows and take those that each rank sends here; see `Exchange.all_to_all`.
+
+        Args:
+            rows: uint8 [n, width], contiguous, in the order of the ranks that get them.
+            send: rows for each rank.
+            take: rows from each rank.
+
+        Returns:
+            uint8 [sum(take), width], new memory, sender after sender.
+
+        Sync: collective on the current stream; a round of the control plane before it where payloads are checked.
+
+        Raises:
+            RankError: DSA501 (rows of another dtype or width, counts that do not fit), DSA502, DSA503.
+        """
+        self._rounds.raise_if_broken()
+        entry = exchange_entry(self._size, rows, send, take)
+        if self._checks_payload or entry.kind is not Kind.CAME:
+            self._rounds.come(entry)
+        taken = rows.new_empty(sum(take), rows.shape[1])
+        if rows.shape[1]:  # a rank without rows takes part as well: the others may have some for each other
+            try:
+                dist.all_to_all_single(taken, rows, list(take), list(send), group=self._group)
+            except RuntimeError as error:
+                raise self._rounds.fail(f"{entry.text}: {str(error).splitlines()[0]}", Kind.LOST) from error
+        return taken
 
 
 class ConnectedComm(DistributedComm):

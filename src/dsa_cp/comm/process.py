@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import torch
 
-from dsa_contracts.core.comm import Comm, describe_values, guard
+from dsa_contracts.core.comm import Exchange, describe_values, guard
 from dsa_contracts.core.errors import ArgumentError, ContractError, RankError
 from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.distributed import board_of, connect, serve_store
@@ -60,7 +60,7 @@ class _Child(NamedTuple):
 
 def run_processes(
     cp_size: int,
-    target: Callable[[Comm, *Args], T],
+    target: Callable[[Exchange, *Args], T],
     *args: *Args,
     device: str = "cpu",
     timeout_s: float = 5.0,

@@ -7,17 +7,29 @@ give wrong rows), this one refuses with the shapes of all ranks.
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from dsa_contracts.core.comm import Comm, guard
+from dsa_contracts.core.comm import Exchange, guard
 from dsa_contracts.dsa.batch_facts import check_ranks
 from dsa_cp.comm.rounds import KEPT_ROUNDS, ControlPlane, Rounds
-from dsa_cp.comm.verdict import Entry, Kind, payload_entry
+from dsa_cp.comm.verdict import Entry, Kind, exchange_entry, payload_entry
 
 T = TypeVar("T")
+
+
+class Payload(NamedTuple):
+    """What a rank brings to a collective: its rows, and in an exchange how many of them each rank gets."""
+
+    rows: Tensor
+    counts: tuple[int, ...] = ()
+
+    def for_rank(self, rank: int) -> Tensor:
+        """Return the rows that a rank gets, a view."""
+        start = sum(self.counts[:rank])
+        return self.rows[start : start + self.counts[rank]]
 
 
 class SimulatedGroup:
@@ -40,8 +52,8 @@ class SimulatedGroup:
         self.timeout_s = timeout_s
         self._changed = threading.Condition()
         self._rounds: dict[int, dict[int, Entry]] = {}
-        self._payloads: dict[int, dict[int, Tensor]] = {}
-        self._gathered: dict[int, tuple[Tensor, set[int]]] = {}
+        self._payloads: dict[int, dict[int, Payload]] = {}
+        self._copied: dict[int, tuple[list[Payload], set[int]]] = {}
         self._running: set[int] = set()
         self._is_aborted = False
 
@@ -85,23 +97,24 @@ class SimulatedGroup:
         """Whether somebody has asked for the comm of a rank."""
         return rank in self._running
 
-    def bring(self, number: int, rank: int, rows: Tensor) -> None:
-        """Leave the rows that a rank gathers in a round; they are only read while that rank waits."""
+    def bring(self, number: int, rank: int, payload: "Payload") -> None:
+        """Leave what a rank brings to a round; its rows are only read while that rank waits."""
         with self._changed:
-            self._payloads.setdefault(number, {})[rank] = rows
+            self._payloads.setdefault(number, {})[rank] = payload
 
-    def take(self, number: int, rank: int) -> Tensor:
-        """Return the rows of all ranks of a round that has succeeded, in new memory."""
+    def take(self, number: int, rank: int) -> list["Payload"]:
+        """Return what all ranks brought to a round that has succeeded, in rank order, for reading only."""
         with self._changed:
-            if number not in self._gathered:
-                # The first rank to come here joins the rows, while no rank has left the round and can change its own.
-                payloads = self._payloads.pop(number)
-                self._gathered[number] = torch.cat([payloads[peer] for peer in range(self.size)]), set()
-            rows, takers = self._gathered[number]
+            if number not in self._copied:
+                # The first rank to come here copies the rows, while no rank has left the round and can change its own.
+                brought = self._payloads.pop(number)
+                copies = [Payload(brought[peer].rows.clone(), brought[peer].counts) for peer in range(self.size)]
+                self._copied[number] = copies, set()
+            copies, takers = self._copied[number]
             takers.add(rank)
             if len(takers) == self.size:
-                del self._gathered[number]
-        return rows.clone()
+                del self._copied[number]
+        return copies
 
     def _fill(self, places: dict[int, Entry]) -> None:
         for rank in range(self.size):
@@ -109,7 +122,7 @@ class SimulatedGroup:
 
 
 class SimulatedComm(ControlPlane):
-    """A simulated group as one of its ranks sees it; see `dsa_contracts.core.comm.Comm`."""
+    """A simulated group as one of its ranks sees it; see `dsa_contracts.core.comm.Exchange`."""
 
     def __init__(self, group: SimulatedGroup, cp_rank: int) -> None:
         self._group = group
@@ -144,15 +157,34 @@ class SimulatedComm(ControlPlane):
             RankError: DSA501 (rows of another dtype, shape or strides, on any rank), DSA502, DSA503.
         """
         number = self._rounds.next_number
-        self._group.bring(number, self._rank, rows)
+        self._group.bring(number, self._rank, Payload(rows))
         self._rounds.come(payload_entry(rows))
-        return self._group.take(number, self._rank)
+        return torch.cat([payload.rows for payload in self._group.take(number, self._rank)])
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Send each rank its rows and take those that each rank sends here; see `Exchange.all_to_all`.
+
+        Args:
+            rows: uint8 [n, width], contiguous, in the order of the ranks that get them.
+            send: rows for each rank.
+            take: rows from each rank.
+
+        Returns:
+            uint8 [sum(take), width], new memory, sender after sender.
+
+        Raises:
+            RankError: DSA501 (rows of another dtype or width, counts that do not fit), DSA502, DSA503.
+        """
+        number = self._rounds.next_number
+        self._group.bring(number, self._rank, Payload(rows, tuple(send)))
+        self._rounds.come(exchange_entry(self.size, rows, send, take))
+        return torch.cat([payload.for_rank(self._rank) for payload in self._group.take(number, self._rank)])
 
 
 class _Rank(Generic[T]):
     """One rank's run of a body: what it returned, or what it raised."""
 
-    def __init__(self, comm: SimulatedComm, body: Callable[[Comm], T]) -> None:
+    def __init__(self, comm: SimulatedComm, body: Callable[[Exchange], T]) -> None:
         self.comm = comm
         self.body = body
         self.results: list[T] = []
@@ -167,7 +199,7 @@ class _Rank(Generic[T]):
             self.error = error
 
 
-def run_ranks(cp_size: int, body: Callable[[Comm], T], *, timeout_s: float = 5.0) -> list[T]:
+def run_ranks(cp_size: int, body: Callable[[Exchange], T], *, timeout_s: float = 5.0) -> list[T]:
     """Run `body(comm)` as every rank of a simulated group and return the results in rank order.
 
     A group of one rank runs in the caller's thread. After an interrupt the other ranks are told to stop at their next

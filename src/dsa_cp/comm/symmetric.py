@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class SymmetricComm:
-    """A process group over NCCL whose GPUs share memory; see `dsa_contracts.core.comm.Comm`.
+    """A process group over NCCL whose GPUs share memory; see `dsa_contracts.core.comm.Exchange`.
 
     Args:
         inner: the group, one process a GPU of one host; it has the control plane and `all_gather`.
@@ -91,6 +91,10 @@ class SymmetricComm:
     def all_gather(self, rows: Tensor) -> Tensor:
         """Gather through the process group; see `DistributedComm.all_gather`."""
         return self._inner.all_gather(rows)
+
+    def all_to_all(self, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Tensor:
+        """Exchange through the process group; see `DistributedComm.all_to_all`."""
+        return self._inner.all_to_all(rows, send, take)
 
     def agree(self, fingerprint: str) -> None:
         """Return once every rank has come with the same fingerprint; raises RankError DSA501, DSA502 or DSA503."""

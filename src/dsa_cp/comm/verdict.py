@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dsa_contracts.core.comm import describe_values
 from dsa_contracts.core.errors import RankError
+from dsa_cp.comm.exchange import counts_fault, difference, exchange_text
 
 
 class Kind(Enum):
@@ -74,7 +75,22 @@ def can_succeed(entries: Sequence[Entry | None]) -> bool:
 
 def payload_entry(rows: Tensor) -> Entry:
     """Return what a rank that gathers `rows` brings: its dtype and shape, refused unless contiguous uint8 [n, width]."""
-    text = f"all_gather {str(rows.dtype).removeprefix('torch.')}{list(rows.shape)}"
+    return _entry(rows, f"all_gather {str(rows.dtype).removeprefix('torch.')}{list(rows.shape)}")
+
+
+def exchange_entry(size: int, rows: Tensor, send: Sequence[int], take: Sequence[int]) -> Entry:
+    """Return what a rank that exchanges `rows` brings: dtype, shape and counts, refused as for a gather.
+
+    A rank whose counts cannot be right brings that as its failure, so that the others learn of it and do not wait.
+    """
+    fault = counts_fault(size, len(rows), send, take)
+    if fault is not None:
+        return Entry(Kind.FAILED, f"ArgumentError DSA602: all_to_all: {fault}")
+    return _entry(rows, exchange_text(rows, send, take))
+
+
+def _entry(rows: Tensor, text: str) -> Entry:
+    """Return the entry of a rank that brings rows, refused unless they are contiguous uint8 [n, width]."""
     if not rows.is_contiguous():
         text += f" strides {rows.stride()}"
     is_legal = rows.dtype is torch.uint8 and rows.dim() == 2 and rows.is_contiguous()
@@ -87,8 +103,9 @@ def _fault(entries: Sequence[Entry]) -> tuple[Kind, str, str] | None:
     for fault in _BEFORE_VALUES:
         if fault[0] in kinds:
             return fault
-    if len({entry.text for entry in entries if entry.kind is Kind.CAME}) > 1:
-        return Kind.CAME, "DSA501", "{ranks} came to collective {number} with different facts"
+    differs = difference([entry.text for entry in entries if entry.kind is Kind.CAME])
+    if differs is not None:
+        return Kind.CAME, "DSA501", f"{{ranks}} came to collective {{number}} with {differs}"
     return next((fault for fault in _AFTER_VALUES if fault[0] in kinds), None)
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import torch
 
 from dsa_contracts import Comm
-from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.extensions import Registry
 from dsa_cp import stages
 from dsa_cp.comm.sharing import sharing_pools
 from dsa_cp.kernels import flash_mla_kernels, flashinfer_kernels, triton_kernels
@@ -69,13 +69,19 @@ class TrtllmKernels(FlashinferKernels):
     attend = staticmethod(flashinfer_kernels.attend)
 
 
-KERNEL_SETS: dict[str, type[TorchKernels]] = {
-    "torch": TorchKernels,
-    "triton": TritonKernels,
-    "flash_mla": FlashMlaKernels,
-    "flashinfer": FlashinferKernels,
-    "trtllm": TrtllmKernels,
-}
+KERNEL_SETS: Registry[type[TorchKernels]] = Registry(
+    "dsa_contracts.kernel_sets",
+    {
+        "torch": TorchKernels,
+        "triton": TritonKernels,
+        "flash_mla": FlashMlaKernels,
+        "flashinfer": FlashinferKernels,
+        "trtllm": TrtllmKernels,
+    },
+    what="kernel set",
+    is_one=lambda found: isinstance(found, type) and issubclass(found, TorchKernels),
+)
+"""The kernel sets by name; one that a distribution adds derives from one of these, and refuses what it cannot do itself."""
 
 
 def kernels_for(kernels: str | type[TorchKernels], comm: Comm) -> type[TorchKernels]:
@@ -89,9 +95,7 @@ def kernels_for(kernels: str | type[TorchKernels], comm: Comm) -> type[TorchKern
         ArgumentError: DSA602, there is no set of that name.
     """
     if isinstance(kernels, str):
-        if kernels not in KERNEL_SETS:
-            raise ArgumentError(f"kernel set {kernels!r} is not known; known are {', '.join(KERNEL_SETS)}")
-        kernels = KERNEL_SETS[kernels]
+        kernels = KERNEL_SETS.named(kernels)
     return kernels if sharing_pools(comm) is None else reaching_peers(kernels)
 
 
@@ -123,7 +127,7 @@ def observed(kernels: type[TorchKernels], observe: Callable[[str, tuple[object, 
 
 
 def available_on(device: torch.device) -> dict[str, str]:
-    """Return for each kernel set why it cannot run on a device, an empty text where it can."""
+    """Return for each of these kernel sets why it cannot run on a device, an empty text where it can."""
     found = {name: find_spec(name) is not None for name in ("triton", "flashinfer", "flash_mla")}
     capability = capability_of(device) if device.type == "cuda" else (0, 0)
     needs = {

@@ -18,6 +18,7 @@ from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.typevars import L
 from dsa_cp.layouts.checks import check_group, check_options, check_pages, check_slots, checked_batch_lens, device_of
 from dsa_cp.layouts.indices import BatchLens, RankMajorRows, rank_major_rows, row_facts
+from dsa_cp.layouts.tables import decode_flags
 
 
 def build_batches(
@@ -34,6 +35,7 @@ def build_batches(
     device: torch.device | str | None = None,
     plan: str = "",
     seq_lens: Sequence[int] | None = None,
+    decodes: Sequence[bool] = (),
 ) -> tuple[CpBatch[L], ...]:
     """Return the batch as each rank sees it, in rank order.
 
@@ -50,13 +52,16 @@ def build_batches(
         device: of the index tensors; None for that of `out_cache_loc`, else of `page_table`, else the CPU.
         plan: name of the plan that the path follows.
         seq_lens: keys of each request; where given they must be prefix + extend exactly, which shows a clamped prefix.
+        decodes: whether each request is a decode, which some layouts put elsewhere; empty where none is.
 
     Raises:
         BatchError: DSA301 (lengths, slots, pages), DSA302 (cp_size), DSA303 (rows lost or doubled; a tensor's strides).
         ArgumentError: DSA602 (layout, row_alignment, page_size, device, plan).
     """
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan)
+    shared = _share(
+        layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes
+    )
     return tuple(shared.batch(rank) for rank in range(cp_size))
 
 
@@ -75,11 +80,14 @@ def build_batch(
     device: torch.device | str | None = None,
     plan: str = "",
     seq_lens: Sequence[int] | None = None,
+    decodes: Sequence[bool] = (),
 ) -> CpBatch[L]:
     """Return the batch as rank `cp_rank` sees it; arguments and errors are those of `build_batches`."""
     check_group(cp_size, cp_rank)
     pool = _Pool(out_cache_loc, page_table, page_size)
-    shared = _share(layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan)
+    shared = _share(
+        layout, cp_size, (extend_lens, prefix_lens, padded_lens, seq_lens), row_alignment, pool, device, plan, decodes
+    )
     return shared.batch(cp_rank)
 
 
@@ -164,6 +172,7 @@ def _share(
     pool: _Pool,
     device: torch.device | str | None,
     plan: str,
+    decodes: Sequence[bool],
 ) -> _Shared[L]:
     """Check all arguments and compute what the ranks share."""
     check_group(cp_size)
@@ -174,7 +183,7 @@ def _share(
     seq_lens = [prefix + extend for prefix, extend in zip(prefix_lens, extend_lens, strict=True)]
     check_pages(pool.page_table, seq_lens, pool.page_size)
     target = device_of(device, pool.out_cache_loc, pool.page_table)
-    tables = layout.segment_tables(padded_lens, cp_size)
+    tables = layout.segment_tables_with_decodes(padded_lens, cp_size, decode_flags(decodes, len(padded_lens)))
     if len(tables) != cp_size:
         raise BatchError(f"{layout.name} gives {len(tables)} segment tables for cp_size {cp_size}", code="DSA303")
     batch_lens = BatchLens(torch.tensor(extend_lens), torch.tensor(prefix_lens), torch.tensor(padded_lens))

@@ -125,20 +125,43 @@ def is_replicated(length: T, cp_size: int, ops: Arithmetic[T]) -> Any:
 
 
 def vllm_bounds(length: T, cp_size: int, rank: T | int, half: T | int, ops: Arithmetic[T]) -> tuple[T, T]:
-    """Return start and stop of a rank's head or tail chunk, equal chunks.
-
-    Of a replicated request the head is the whole request and the tail is empty, on every rank.
-    """
+    """Return start and stop of a rank's head or tail chunk, equal chunks until no token is left."""
     chunk = half_chunk(cp_size, rank, half)
-    replicated = is_replicated(length, cp_size, ops)
     start = equal_chunk_start(length, 2 * cp_size, chunk, ops)
-    stop = equal_chunk_start(length, 2 * cp_size, chunk + 1, ops)
-    return ops.choose(replicated, half * length, start), ops.choose(replicated, length, stop)
+    return start, equal_chunk_start(length, 2 * cp_size, chunk + 1, ops)
 
 
-def vllm_written(length: T, cp_size: int, rank: T | int, ops: Arithmetic[T]) -> T:
+def whole_bounds(length: T, half: T | int) -> tuple[T, T]:
+    """Return start and stop of the halves of a request that a rank holds whole: the head is all of it, the tail is empty."""
+    return half * length, length
+
+
+def replicated_bounds(length: T, cp_size: int, rank: T | int, half: T | int, ops: Arithmetic[T]) -> tuple[T, T]:
+    """Return start and stop of a rank's head or tail chunk; of a replicated request every rank holds the whole."""
+    replicated, whole = is_replicated(length, cp_size, ops), whole_bounds(length, half)
+    start, stop = vllm_bounds(length, cp_size, rank, half, ops)
+    return ops.choose(replicated, whole[0], start), ops.choose(replicated, whole[1], stop)
+
+
+def first_rank_writes(rank: T | int, ops: Arithmetic[T]) -> T:
+    """Return 1 on rank 0, the one writer of what every rank holds, else 0."""
+    return 1 - ops.smaller(rank, 1)
+
+
+def replicated_written(length: T, cp_size: int, rank: T | int, ops: Arithmetic[T]) -> T:
     """Return 1 where the rank writes its rows of the request, 0 where rank 0 writes them for all ranks."""
-    return ops.choose(is_replicated(length, cp_size, ops), 1 - ops.smaller(rank, 1), 1)
+    return ops.choose(is_replicated(length, cp_size, ops), first_rank_writes(rank, ops), 1)
+
+
+def sharded_decode_bounds(
+    length: T, ordinal: T | int, cp_size: int, rank: T | int, half: T | int, ops: Arithmetic[T]
+) -> tuple[T, T]:
+    """Return start and stop of a rank's halves of a decode that one rank holds: decodes are dealt to the ranks in turn.
+
+    `ordinal` is the number of decodes before it in the batch.
+    """
+    start, stop = whole_bounds(length, half)
+    return start, ops.choose(ordinal % cp_size == rank, stop, start)
 
 
 def interleave_owner(token: T, block: int, cp_size: int, ops: Arithmetic[T]) -> T:

@@ -28,20 +28,16 @@ the border, and is two segments of one rank.
     rank 1            2  3 | 6  7
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from dsa_contracts.core.errors import ArgumentError
-from dsa_contracts.dsa.layout import Layout, SegmentTable
-from dsa_cp.layouts.formulas import TENSORS, interleave_count, interleave_token
-from dsa_cp.layouts.tables import lens_tensor, segment_table
+from dsa_cp.layouts import formulas
+from dsa_cp.layouts.formulas import Arithmetic, T
+from dsa_cp.layouts.symbolic import DealtLayout
 
 
 @dataclass(frozen=True)
-class Interleave(Layout):
+class Interleave(DealtLayout):
     """Token i of the flattened batch, engine padding included, is on rank `(i // block) % cp_size`.
 
     Row order: the order of the flattened batch.
@@ -74,27 +70,19 @@ class Interleave(Layout):
         """`interleave`, or `interleave(block=64)` where the block is not 1."""
         return "interleave" if self.block == 1 else f"interleave(block={self.block})"
 
-    def segment_tables(self, padded_lens: Sequence[int], cp_size: int) -> tuple[SegmentTable, ...]:
-        """Return each rank's segments: its blocks, cut at the borders of requests.
+    @property
+    def run(self) -> int:
+        """The block."""
+        return self.block
 
-        Args:
-            padded_lens: tokens of each request, engine padding included.
-            cp_size: ranks.
+    def owner(self, token: T, total: T | int, cp_size: int, ops: Arithmetic[T]) -> T:
+        """Return the rank of a token of the flattened batch."""
+        return formulas.interleave_owner(token, self.block, cp_size, ops)
 
-        Raises:
-            BatchError: DSA301 (lengths), DSA302 (cp_size).
-        """
-        lens = lens_tensor(padded_lens, cp_size)
-        stops = lens.cumsum(0)
-        return tuple(self._rank_table(stops - lens, stops[-1], cp_size, rank) for rank in range(cp_size))
+    def count(self, length: T, total: T | int, cp_size: int, rank: T | int, ops: Arithmetic[T]) -> T:
+        """Return how many of the first `length` tokens of the flattened batch are on the rank."""
+        return formulas.interleave_count(length, self.block, cp_size, rank, ops)
 
-    def _rank_table(self, firsts: Tensor, total: Tensor, cp_size: int, rank: int) -> SegmentTable:
-        """Return one rank's segments, from the first token of each request and the tokens of the batch."""
-        rows = interleave_count(total, self.block, cp_size, rank, TENSORS)
-        blocks = torch.arange(0, int(rows), self.block)
-        borders = interleave_count(firsts, self.block, cp_size, rank, TENSORS)
-        cuts = torch.unique(torch.cat((blocks, borders, rows.unsqueeze(0))))
-        start = interleave_token(cuts[:-1], self.block, cp_size, rank, TENSORS)
-        last = interleave_token(cuts[1:] - 1, self.block, cp_size, rank, TENSORS)
-        request = torch.searchsorted(firsts, start, right=True) - 1
-        return segment_table(request, start - firsts[request], last + 1 - firsts[request])
+    def token_at(self, place: T, total: T | int, cp_size: int, rank: T | int, ops: Arithmetic[T]) -> T:
+        """Return the token of the flattened batch at a local place of the rank."""
+        return formulas.interleave_token(place, self.block, cp_size, rank, ops)

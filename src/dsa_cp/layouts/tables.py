@@ -1,10 +1,11 @@
-"""What every layout does before and after its own arithmetic: check lengths, drop empty segments."""
+"""What every layout does before and after its own arithmetic: check lengths and flags, drop empty segments."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.layout import SegmentTable
 from dsa_cp.layouts.checks import check_group, checked_lens
 
@@ -29,3 +30,14 @@ def segment_table(request: Tensor, start: Tensor, stop: Tensor, written: Tensor 
     if written is None:
         return SegmentTable(segments, torch.ones(len(segments), dtype=torch.bool))
     return SegmentTable(segments, written[holds])
+
+
+def decode_flags(decodes: Sequence[bool], num_requests: int) -> list[bool]:
+    """Return whether each request is a decode; raises BatchError DSA301 unless there is one bool a request, or no bool."""
+    flags = list(decodes) or [False] * num_requests
+    if len(flags) != num_requests:
+        raise BatchError(f"decodes has {len(flags)} flags, the batch has {num_requests} requests")
+    for request, flag in enumerate(flags):
+        if not isinstance(flag, bool):
+            raise BatchError(f"request {request}: decodes is {flag!r}; it must be True or False")
+    return flags

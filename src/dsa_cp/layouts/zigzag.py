@@ -26,18 +26,16 @@ of eight and of three tokens (8 9 10, chunks of 1, 1, 1, 0) on two ranks:
     rank 1            2  3  9 | 4  5 10
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-
-from dsa_contracts.dsa.layout import Layout, SegmentTable
-from dsa_cp.layouts.formulas import TENSORS, zigzag_bounds, zigzag_slot
-from dsa_cp.layouts.tables import lens_tensor, segment_table
+from dsa_cp.layouts import formulas
+from dsa_cp.layouts.formulas import Arithmetic, T
+from dsa_cp.layouts.symbolic import ChunkedLayout, ChunkSizes
 
 
 @dataclass(frozen=True)
-class Zigzag(Layout):
+class Zigzag(ChunkedLayout):
     """Every token is on one rank; a request shorter than `2 * cp_size` tokens leaves some of its chunks empty.
 
     Row order: the head chunks of all requests in batch order, then the tail chunks of all requests.
@@ -54,23 +52,17 @@ class Zigzag(Layout):
       positions and causal lens always hold the prefix.
     """
 
+    chunk_sizes: ClassVar[ChunkSizes] = ChunkSizes.EVEN
+
     @property
     def name(self) -> str:
         """`zigzag`."""
         return "zigzag"
 
-    def segment_tables(self, padded_lens: Sequence[int], cp_size: int) -> tuple[SegmentTable, ...]:
-        """Return each rank's segments: heads of all requests, then tails.
+    def slot(self, slot: T, num_requests: int, ops: Arithmetic[T]) -> tuple[T, T]:
+        """Return request and half of a slot: the heads of all requests, then the tails of all requests."""
+        return formulas.zigzag_slot(slot, num_requests, ops)
 
-        Args:
-            padded_lens: tokens of each request, engine padding included.
-            cp_size: ranks.
-
-        Raises:
-            BatchError: DSA301 (lengths), DSA302 (cp_size).
-        """
-        lens = lens_tensor(padded_lens, cp_size)
-        request, half = zigzag_slot(torch.arange(2 * len(lens)), len(lens), TENSORS)
-        ranks = torch.arange(cp_size).unsqueeze(1)
-        start, stop = zigzag_bounds(lens[request], cp_size, ranks, half, TENSORS)
-        return tuple(segment_table(request, start[rank], stop[rank]) for rank in range(cp_size))
+    def bounds(self, length: T, cp_size: int, rank: T | int, half: T | int, ops: Arithmetic[T]) -> tuple[T, T]:
+        """Return the first token of a rank's head or tail chunk and the token after its last, remainder first."""
+        return formulas.zigzag_bounds(length, cp_size, rank, half, ops)

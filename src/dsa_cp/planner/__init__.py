@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dsa_cp.planner.attention_layer import attention_layer, cache_formats
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import make
+from dsa_cp.planner.options import CommKind, PlanOptions
 from dsa_cp.planner.plan import PLAN_VERSION, Plan
-from dsa_cp.planner.plan_options import CommKind, PlanOptions
 
 __all__ = ["PLAN_VERSION", "CommKind", "Plan", "PlanOptions", "attention_layer", "cache_formats", "make_plan", "plan_for"]
 

@@ -7,8 +7,8 @@ from typing import Literal
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import make
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan
-from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.refusals import ask, first_refusal
 from dsa_cp.planner.upstream import VERSIONS, UpstreamDecision, decide
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner.backends import Capability, Rotation
-from dsa_cp.planner.plan_options import PlanOptions
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.refusals import PlanQuestion
 from dsa_cp.planner.replay import replay
 from dsa_cp.planner.search import Path, is_view, legal_paths

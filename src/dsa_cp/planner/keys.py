@@ -89,7 +89,7 @@ def _packed(held: "Held") -> KeyState:
     if get_origin(held.spec.state) is not Packed:
         raise PlanError(f"K is {held.spec.describe()}, neither halves nor packed rows", code="DSA402")
     mark, rope = get_args(held.spec.state)
-    row_format = next(made for made in map(format_named, KV_FORMATS) if made.mark is mark)
+    row_format = next(made for made in map(format_named, KV_FORMATS.known()) if made.mark is mark)
     rows, order = _rows(held.spec)
     rotated = "rotated" if rope is Rotated else "raw"
     return KeyState(rows, order, rotated, row_format.name, mark_text(held.spec.strides), row_format.row_bytes)

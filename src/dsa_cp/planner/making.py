@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner.backends import Capability
 from dsa_cp.planner.choice import Cost, candidates, choose, cost_of, misfit_with_early_gather
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan, Rejected, plan_facts
-from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.refusals import PlanQuestion, ask, refuse_what_cannot_work
 from dsa_cp.planner.search import Path, legal_paths
 

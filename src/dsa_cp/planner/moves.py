@@ -18,7 +18,7 @@ from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat
 from dsa_contracts.dsa.states import PackedRowStride
 from dsa_cp.layer.inputs import LayerInputs
-from dsa_cp.planner.known_stages import named_source, stage_contracts
+from dsa_cp.planner.catalogue import named_source, stage_contracts
 
 STRIDES = (PackedRowStride, Contiguous)
 """What a stage that leaves strides to its consumer may be asked for: views first."""
@@ -161,9 +161,9 @@ def _result_strides(contract: StageContract) -> set[str]:
 
 def _bind_formats(contract: StageContract, bound: Bound) -> bool:
     """Bind what the row formats of a call stand for; False where no format of KV rows is of that kind."""
+    makers = [KV_FORMATS[name] for name in KV_FORMATS.known()]
     for param in contract.params:
-        is_format = param.kind is RowFormat
-        if is_format and not any(_bind_format(param.hint, make(512, 64), bound) for make in KV_FORMATS.values()):
+        if param.kind is RowFormat and not any(_bind_format(param.hint, make(512, 64), bound) for make in makers):
             return False
     return True
 

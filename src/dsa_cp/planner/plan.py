@@ -9,7 +9,7 @@ from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.choice import Candidate, cost_of, effects, problem_of
 from dsa_cp.planner.decisions import Decision, MetadataNeed, decisions, metadata_needs
-from dsa_cp.planner.plan_options import PlanOptions
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.refusals import PlanQuestion, ask, refuse_what_cannot_work
 from dsa_cp.planner.replay import replay
 from dsa_cp.planner.search import Path, legal_paths

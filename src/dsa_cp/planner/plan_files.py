@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from dsa_contracts.core.errors import ArgumentError
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.making import rejected
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import PLAN_VERSION, Plan, plan_facts
-from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.refusals import ask
 from dsa_cp.planner.replay import replay
 

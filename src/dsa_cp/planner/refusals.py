@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.extensions import Registry
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner.backends import Capability, Cited, Phase, Rules
-from dsa_cp.planner.plan_options import PlanOptions
+from dsa_cp.planner.options import PlanOptions
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def ask(options: PlanOptions, known: Mapping[str, Capability]) -> PlanQuestion:
     """Return the question; raises ArgumentError DSA602 where a backend is not known."""
     for flag, name in (("prefill", options.prefill_backend), ("decode", options.decode_backend)):
         if name not in known:
-            raise ArgumentError(f"{flag} backend {name!r} is not known; known are {', '.join(known)}")
+            names = known.known() if isinstance(known, Registry) else known
+            raise ArgumentError(f"{flag} backend {name!r} is not known; known are {', '.join(names)}")
     return PlanQuestion(options, known)
 
 

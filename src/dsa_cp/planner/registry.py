@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_contracts.core.extensions import Registry
 from dsa_contracts.dsa.row_formats import KV_FORMATS
 from dsa_cp.planner.backends import CAPABILITIES, Capability
 from dsa_cp.planner.plan_files import first_fault, read_text
@@ -36,7 +37,7 @@ _UNKNOWN_VALUES: dict[str, Any] = {
 _RECORD = TypeAdapter(Capability)
 
 
-def read_capabilities(path: Path, known: Mapping[str, Capability] = CAPABILITIES) -> dict[str, Capability]:
+def read_capabilities(path: Path, known: Mapping[str, Capability] = CAPABILITIES) -> Mapping[str, Capability]:
     """Return the known backends and those of a file.
 
     Args:
@@ -55,7 +56,7 @@ def read_capabilities(path: Path, known: Mapping[str, Capability] = CAPABILITIES
         if capability.name in known or capability.name in added:
             raise ArgumentError(f"{path}: backends[{at}]: {capability.name} is a backend already; choose another name")
         added[capability.name] = capability
-    return {**known, **added}
+    return known.extended(added) if isinstance(known, Registry) else {**known, **added}
 
 
 def _parse(path: Path) -> Any:
@@ -80,5 +81,5 @@ def _capability(record: Any, where: str) -> Capability:
     named = [way.row_format for way in capability.reads] + [way.row_format for way in capability.rotates]
     for row_format in named:
         if row_format not in KV_FORMATS:
-            raise ArgumentError(f"{where}: row format {row_format!r} is not known; known are {', '.join(KV_FORMATS)}")
+            raise ArgumentError(f"{where}: row format {row_format!r} is not known; known are {', '.join(KV_FORMATS.known())}")
     return capability

@@ -7,8 +7,8 @@ from dsa_contracts.core.marks import mark_text
 from dsa_contracts.core.matching import Bound, clash_of, distance
 from dsa_contracts.dsa.codes import PlanError
 from dsa_contracts.dsa.states import Global, Local
+from dsa_cp.planner.catalogue import contract_named
 from dsa_cp.planner.keys import key_state
-from dsa_cp.planner.known_stages import contract_named
 from dsa_cp.planner.moves import Held, Holdings, Move, all_moves, flowing, moves, source_spec, start
 from dsa_cp.planner.search import Path, can_attend
 

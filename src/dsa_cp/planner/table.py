@@ -8,14 +8,16 @@ from itertools import product
 
 from dsa_contracts.dsa.codes import PlanError
 from dsa_contracts.dsa.row_formats import KV_FORMATS
+from dsa_cp.layouts import layout_names
 from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.beside_upstream import KINDS, Comparison, compare, plan_or_error
+from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan
-from dsa_cp.planner.plan_options import PlanOptions
 from dsa_cp.planner.refusals import ask, first_refusal
 from dsa_cp.planner.search import legal_paths
 
-LAYOUTS = ("zigzag", "interleave", "vllm_zigzag")
+LAYOUTS = layout_names()
+"""The layouts of the package: those registered when it is imported."""
 CP_SIZES = (1, 4)
 
 

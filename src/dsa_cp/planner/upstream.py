@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsa_cp.planner.backends import CAPABILITIES, Capability
-from dsa_cp.planner.plan_options import PlanOptions
+from dsa_cp.planner.options import PlanOptions
 
 FUSING_BACKENDS = frozenset({"trtllm"})
 ROPE_SKIPPING_BACKENDS = frozenset({"tilelang"})

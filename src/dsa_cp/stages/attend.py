@@ -16,9 +16,7 @@ from dsa_contracts.dsa.aliases import (
     RequestOfRow,
     TopkIndices,
 )
-from dsa_contracts.dsa.dims import (
-    NumSlots,
-)
+from dsa_contracts.dsa.dims import NumSlots
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_contracts.dsa.states import Local, Packed, PackedRowStride, Pool, Rotated
 from dsa_contracts.dsa.typevars import AD, ND, QD, RD, F, L, N
@@ -71,8 +69,8 @@ def values_of_rows(rows: Tensor, row_format: RowFormat[F, ND, RD], kv_scale: flo
     packed: KvRows[Pool, F, Rotated, NumSlots] = declare(rows, Pool, state, batch, "attend")
     k_nope, k_rope = split_kv(packed, row_format, PackedRowStride, batch)
     latent = k_nope.float()
-    if any(part.name == "scales" for part in row_format.parts):
-        latent = dequantize_groups(k_nope, part_of(rows, row_format.part("scales")))
+    if row_format.scale_part is not None:
+        latent = dequantize_groups(k_nope, part_of(rows, row_format.scale_part).float())
     return torch.cat([latent, k_rope.float()], dim=-1) * kv_scale
 
 

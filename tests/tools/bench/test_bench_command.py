@@ -8,8 +8,8 @@ import torch
 
 from dsa_cp.cli import main
 from dsa_cp.cli.bench_tables import print_report
+from dsa_cp.tools.bench.files import read_results, write_results
 from dsa_cp.tools.bench.measure import timing_of
-from dsa_cp.tools.bench.result_files import read_results, write_results
 from dsa_cp.tools.bench.suite import slowest
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="says what is refused without a CUDA device")

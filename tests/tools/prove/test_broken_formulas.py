@@ -7,7 +7,7 @@ import pytest
 
 from dsa_contracts.core.errors import ContractError
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches, formulas
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches, formulas
 from dsa_cp.tools.prove.prover import answer, questions
 from dsa_cp.tools.prove.results import Outcome, Result
 
@@ -85,6 +85,11 @@ def without_first_row(first_row: Any, token: Any) -> Any:
     return token + 0 * first_row
 
 
+def before_its_rank(length: Any, ordinal: Any, cp_size: int, rank: Any, half: Any, ops: Any) -> tuple[Any, Any]:
+    start, stop = REAL["sharded_decode_bounds"](length, ordinal, cp_size, rank + 1, half, ops)
+    return start, stop
+
+
 def same_slot_twice(slot: Any, ops: Any) -> tuple[Any, Any]:
     return ops.divide(slot, 2), 0 * slot
 
@@ -105,11 +110,16 @@ BROKEN: list[tuple[str, str, Formula, Layout]] = [
     ("zigzag_slot", "heads twice", heads_only, Zigzag()),
     ("zigzag_bounds", "one token more", stop_plus_one("zigzag_bounds"), Zigzag()),
     ("vllm_slot", "heads twice", same_slot_twice, VllmZigzag()),
-    ("is_replicated", "never", never_replicated, VllmZigzag()),
-    ("is_replicated", "always", lambda length, cp_size, ops: length >= 0, VllmZigzag()),
-    ("is_replicated", "too rarely", too_rarely_replicated, VllmZigzag()),
     ("vllm_bounds", "one token more", stop_plus_one("vllm_bounds"), VllmZigzag()),
-    ("vllm_written", "by all", lambda length, cp_size, rank, ops: 1 + 0 * length, VllmZigzag()),
+    ("sharded_decode_bounds", "on the rank before", before_its_rank, VllmZigzag()),
+    ("sharded_decode_bounds", "one token more", stop_plus_one("sharded_decode_bounds"), VllmZigzag()),
+    ("is_replicated", "never", never_replicated, VllmReplicated()),
+    ("is_replicated", "always", lambda length, cp_size, ops: length >= 0, VllmReplicated()),
+    ("is_replicated", "too rarely", too_rarely_replicated, VllmReplicated()),
+    ("replicated_bounds", "one token more", stop_plus_one("replicated_bounds"), VllmReplicated()),
+    ("replicated_written", "by all", lambda length, cp_size, rank, ops: 1 + 0 * length, VllmReplicated()),
+    ("first_rank_writes", "all ranks", lambda rank, ops: 1, VllmReplicated()),
+    ("whole_bounds", "the first token is missing", lambda length, half: (1 + 0 * length, length), VllmReplicated()),
     ("interleave_owner", "in falling order", reversed_owner, Interleave()),
     ("interleave_count", "one more", plus_one("interleave_count"), Interleave()),
     ("interleave_token", "of block 1", token_of_block_one, Interleave(16)),

@@ -12,7 +12,7 @@ import torch
 
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches, formulas, indices, interleave, vllm_zigzag, zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches, formulas, indices, symbolic_half
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.terms import INT_LOGIC
@@ -79,7 +79,9 @@ def check_shards(cut: Cut, batches: tuple[CpBatch[Layout], ...]) -> None:
         assert batch.rank_major_loc.view(cut.cp_size, -1)[batch.cp_rank].tolist() == slots
 
 
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(), Interleave(3), VllmZigzag()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize(
+    "layout", [Zigzag(), Interleave(), Interleave(3), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name
+)
 @pytest.mark.parametrize("cp_size", [2, 3, 4, 5])
 def test_the_composition_on_ints_is_what_the_index_tensors_hold(layout: Layout, cp_size: int) -> None:
     for lens in LENS:
@@ -94,7 +96,7 @@ def test_the_composition_on_ints_is_what_the_index_tensors_hold(layout: Layout, 
         check_shards(cut, batches)
 
 
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name)
 def test_the_pieces_of_a_rank_hold_the_tokens_of_its_segments_in_order(layout: Layout) -> None:
     for lens, cp_size in product([(1,), (7,), (9, 3), (2, 1, 8), (5, 5, 5)], [2, 3, 4, 5]):
         cut = cut_of(layout, cp_size, lens)
@@ -119,13 +121,15 @@ def test_a_local_length_is_the_number_of_a_ranks_tokens_before_it(block: int) ->
 
 
 def test_layouts_and_index_tensors_use_the_formulas_that_are_proven() -> None:
-    used = {
-        zigzag: ("zigzag_slot", "zigzag_bounds"),
-        vllm_zigzag: ("vllm_slot", "vllm_bounds", "vllm_written"),
-        interleave: ("interleave_count", "interleave_token"),
-        indices: ("causal_len_of", "gathered_index", "padded_size", "position_of", "real_tokens", "row_of"),
-    }
-    for module, names in used.items():
-        own = {name for name, value in vars(formulas).items() if getattr(value, "__module__", "") == formulas.__name__}
-        assert own & set(vars(module)) - {"INTS", "TENSORS"} == set(names)
-        assert all(vars(module)[name] is vars(formulas)[name] for name in names)
+    # A layout is proven by calling its own methods, and these make its segments; the index tensors have formulas of theirs.
+    names = {"causal_len_of", "gathered_index", "padded_size", "position_of", "real_tokens", "row_of"}
+    own = {name for name, value in vars(formulas).items() if getattr(value, "__module__", "") == formulas.__name__}
+    assert own & set(vars(indices)) - {"INTS", "TENSORS"} == names
+    assert all(vars(indices)[name] is vars(formulas)[name] for name in names)
+
+
+@pytest.mark.parametrize("layout", [Zigzag(), Interleave(3), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name)
+def test_the_layouts_of_the_package_make_their_segments_from_their_formulas(layout: Layout) -> None:
+    made = {"segment_tables", "segment_tables_with_decodes", "_tables", "_rank_table"}
+    assert not made & set(vars(type(layout)))
+    assert isinstance(symbolic_half(layout), type(layout))

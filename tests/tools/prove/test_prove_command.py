@@ -37,7 +37,7 @@ restore_is_bijection is false: vllm_zigzag, 2 ranks, 2 requests
 """
 
 REPLICAS_TEXT = """\
-rows_have_one_writer is false: vllm_zigzag, 3 ranks, 1 request
+rows_have_one_writer is false: vllm_replicated, 3 ranks, 1 request
   lens      extend [1], prefix [0], padded [1], row_alignment 1
   rank 0    request 0: 0
   rank 1    request 0: 0 (copy, not written)
@@ -58,10 +58,11 @@ def run(*arguments: str) -> int:
 def test_what_is_proven_is_a_table_with_what_it_covers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "81")
     assert run("--cp-size", "2", "--cp-size", "3", "--layout", "zigzag", "--layout", "interleave(block=4)") == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert [re.sub(r" +[0-9.]+$", "", line) for line in lines[4:14]] == [
+    assert [re.sub(r" +[0-9.]+$", "", line) for line in lines[4:15]] == [
+        "code_fits_formulas     all                   2 3       sampled    matched",
         "rows_have_one_writer   all                   2 3       any        proven",
         "restore_is_bijection   all                   2 3       1 2 3      proven",
         "pad_target_is_least    all                   2 3       any        proven",
@@ -73,8 +74,9 @@ def test_what_is_proven_is_a_table_with_what_it_covers(
         "local_lens_add_up      interleave(block=4)   2 3       any        proven",
         "",
     ]
-    assert re.fullmatch(r"[0-9,]+ goals in [0-9.]+ s", lines[14])
-    assert lines[15:] == [
+    assert re.fullmatch(r"[0-9,]+ goals in [0-9.]+ s", lines[15])
+    assert lines[16:] == [
+        "sampled: 204 batches, whose segments and index tensors were compared with the formulas proven",
         "lengths: any extend >= 1, any prefix >= 0, any engine padding behind each request, any row_alignment >= 1",
         "requests: 'any' is proven for one request among any others; numbers are batches of so many requests",
         "blocks: interleave(block=4); formulas are not linear in the block, so each block is a proof of its own",
@@ -124,6 +126,7 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             "says": 0,
             "relation": "=",
             "right": 1,
+            "decodes": [],
         },
         "open_goal": "",
     }
@@ -141,12 +144,15 @@ def test_no_time_is_unknown_and_a_finding(capsys: pytest.CaptureFixture[str]) ->
     [
         (
             ("--layout", "spiral"),
-            "layout is 'spiral'; it must be one of zigzag, interleave, interleave(block=64) with any block, vllm_zigzag",
+            (
+                "layout is 'spiral'; it must be one of "
+                "zigzag, interleave, interleave(block=64) with any block, vllm_zigzag, vllm_replicated"
+            ),
         ),
         (("--variant", "pad"), f"variant 'pad' is not known; known are {', '.join(VARIANTS)}"),
         (
             ("--variant", "replicas_all_write", "--layout", "zigzag"),
-            "variant replicas_all_write is about vllm_zigzag; --layout is zigzag",
+            "variant replicas_all_write is about vllm_replicated; --layout is zigzag",
         ),
         (("--cp-size", "1"), "--cp-size is 1; it must be in 2..16"),
         (("--cp-size", "4", "--cp-size", "17"), "--cp-size is 17; it must be in 2..16"),
@@ -174,7 +180,7 @@ def test_variants_are_listed_with_what_is_wrong_and_where_it_was_reported(capsys
         "right": "the rows of the fullest rank: remainders of several requests pile up on the same ranks",
         "source": "B09, sgl-project/sglang#23269",
         "breaks": "pad_target_is_least",
-        "layouts": ["zigzag", "vllm_zigzag", "interleave(block=16)", "interleave(block=64)"],
+        "layouts": ["zigzag", "vllm_zigzag", "vllm_replicated", "interleave(block=16)", "interleave(block=64)"],
     }
 
 

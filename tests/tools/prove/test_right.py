@@ -5,7 +5,7 @@ from time import monotonic
 import pytest
 
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.tools.prove.balance import CHUNKS_ARE_MIRRORED
 from dsa_cp.tools.prove.goals import Goal, Obligation
 from dsa_cp.tools.prove.obligations import OBLIGATIONS, RESTORE_IS_BIJECTION
@@ -15,7 +15,7 @@ from dsa_cp.tools.prove.right import RIGHT
 from dsa_cp.tools.prove.solver import Unknowns, z3
 from dsa_cp.tools.prove.stage_fit import STAGES_FIT
 
-LAYOUTS: list[Layout] = [Zigzag(), Interleave(), Interleave(16), Interleave(64), VllmZigzag()]
+LAYOUTS: list[Layout] = [Zigzag(), Interleave(), Interleave(16), Interleave(64), VllmZigzag(), VllmReplicated()]
 REQUESTS = (1, 2, 3)
 
 
@@ -23,7 +23,7 @@ def ids(value: object) -> str:
     return value.name if isinstance(value, Layout | Obligation) else str(value)
 
 
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(), Interleave(64), VllmZigzag()], ids=ids)
+@pytest.mark.parametrize("layout", [Zigzag(), Interleave(), Interleave(64), VllmZigzag(), VllmReplicated()], ids=ids)
 @pytest.mark.parametrize("cp_size", [2, 3])
 def test_every_obligation_is_proven_for_all_lengths(layout: Layout, cp_size: int) -> None:
     for question in questions([layout], [cp_size]):
@@ -62,7 +62,7 @@ def goals_of(obligation: Obligation, layout: Layout, unknowns: Unknowns) -> list
 
 
 @pytest.mark.parametrize("obligation", [*OBLIGATIONS, CHUNKS_ARE_MIRRORED, STAGES_FIT], ids=ids)
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(3), VllmZigzag()], ids=ids)
+@pytest.mark.parametrize("layout", [Zigzag(), Interleave(3), VllmZigzag(), VllmReplicated()], ids=ids)
 def test_what_a_goal_takes_for_given_is_true_of_some_batch(layout: Layout, obligation: Obligation) -> None:
     unknowns = Unknowns(2)
     for goal in goals_of(obligation, layout, unknowns) if obligation.applies(layout) else []:

@@ -12,7 +12,7 @@ from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, IndexBf16Row, PackedRowStride
 from dsa_cp.demo.run import AnyLayer
 from dsa_cp.layer.placements import PLACEMENTS
-from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
+from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.planner.moves import Move, flowing
 from dsa_cp.planner.search import Path, legal_paths
 from dsa_cp.tools.prove.cut import Cut
@@ -96,7 +96,7 @@ def test_what_the_search_found_is_what_the_layer_calls_argument_by_argument(path
 
 
 def test_every_placement_that_runs_is_proven() -> None:
-    for layout in (Zigzag, Interleave, VllmZigzag):
+    for layout in (Zigzag, Interleave, VllmZigzag, VllmReplicated):
         assert {each.name for each in legal_paths(layout)} == set(PLACEMENTS)
 
 
@@ -114,7 +114,7 @@ def numbers() -> Ask:
     return ask
 
 
-@pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", [Zigzag(), Interleave(2), VllmZigzag(), VllmReplicated()], ids=lambda layout: layout.name)
 def test_every_fact_of_every_placement_holds_on_ints(layout: Layout) -> None:
     goals = list(placements_fit(int_cut(layout), numbers()))
     assert len(goals) > 100

@@ -36,7 +36,8 @@ BLOCKS = "interleave(block=16)"
 
 CASES = [
     Case("pad_ceil_nnz", "zigzag", (1, 1), "rank 0", 1, 2),
-    Case("pad_ceil_nnz", "vllm_zigzag", (2,), "rank 0", 1, 2),
+    Case("pad_ceil_nnz", "vllm_zigzag", (1, 1), "rank 0", 1, 2),
+    Case("pad_ceil_nnz", "vllm_replicated", (2,), "rank 0", 1, 2),
     Case("pad_ceil_nnz", BLOCKS, (2,), "rank 0", 1, 2),
     Case("uniform_rank_lens", "zigzag", (1,), "rank 0", 0, 1),
     Case("uniform_rank_lens", "interleave", (1,), "rank 0", 0, 1),
@@ -53,18 +54,19 @@ CASES = [
     Case("identity_causal_lens", "interleave", (2,), "rank 1, share of request 0", 1, 2, token=1),
     Case("positions_of_batch", "zigzag", (1, 1), "rank 0, head chunk of request 1", 1, 0, token=0),
     Case("positions_of_batch", "interleave", (1, 1), "rank 1, share of request 1", 1, 0, token=0),
-    Case("replicas_all_write", "vllm_zigzag", (1,), "request 0", 2, 1, token=0),
+    Case("replicas_all_write", "vllm_replicated", (1,), "request 0", 2, 1, token=0),
     Case("slots_not_permuted", "zigzag", (2, 1), "rank 1, head chunk of request 0", 2, 1, token=1),
     Case("slots_not_permuted", "interleave", (3,), "rank 0, share of request 0", 1, 2, token=2),
     Case("gather_before_rope", "zigzag", (1,), "gather_before_rope, rope_quantize with nnz_local rows", 1, 0),
+    Case("gather_before_rope", "vllm_zigzag", (1,), "gather_before_rope, rope_quantize with nnz_local rows", 1, 0),
     Case("gather_before_rope", "interleave", (1,), "gather_before_rope, rope_quantize with nnz_local rows", 1, 0),
     Case(
         "gather_before_rope",
-        "vllm_zigzag",
+        "vllm_replicated",
         (1,),
         "gather_before_rope, rope_quantize with nnz_local rows",
         "Global[Sequence]",
-        "Local[VllmZigzag]",
+        "Local[VllmReplicated]",
     ),
 ]
 

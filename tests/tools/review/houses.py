@@ -7,9 +7,9 @@ from dsa_cp.tools.review.rules import check_paths
 STUB = '''"""Contract of `shift`."""
 
 from dsa_contracts import CpBatch, Ten, contract
+from dsa_contracts.core.marks import BF16, Contiguous, Plain
 from dsa_contracts.dsa.dims import KvLoraRank
 from dsa_contracts.dsa.invariants import scale_is_positive
-from dsa_contracts.core.marks import BF16, Contiguous, Plain
 from dsa_contracts.dsa.states import Local
 from dsa_contracts.dsa.typevars import L, N
 
@@ -30,8 +30,8 @@ STAGE = '''"""Reference of `shift`."""
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, Ten, brand, stage
-from dsa_contracts.dsa.dims import KvLoraRank
 from dsa_contracts.core.marks import BF16, Contiguous, Plain
+from dsa_contracts.dsa.dims import KvLoraRank
 from dsa_contracts.dsa.states import Local
 from dsa_contracts.dsa.typevars import L, N
 
@@ -64,7 +64,7 @@ HOUSE = {
     "dsa_contracts/stages/shift.py": STUB,
     "dsa_contracts/invariants.py": INVARIANTS,
     "src/dsa_cp/stages/shift.py": STAGE,
-    "src/dsa_cp/path.py": '"""The path."""\n',
+    "src/dsa_cp/layer/path.py": '"""The path."""\n',
     "tests/stages/test_shift.py": TEST,
 }
 

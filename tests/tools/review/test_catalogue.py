@@ -7,11 +7,11 @@ import pytest
 
 import dsa_contracts.stages as contracts
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.tools.review.catalogue import json_lines, markdown, stage_views
 from dsa_cp.tools.review.docstrings import parse_docstring, read_docstring
+from dsa_cp.tools.review.fact_words import dim_words, variable_words
 from dsa_cp.tools.review.rules import RULES
+from dsa_cp.tools.review.stage_catalogue import json_lines, markdown, stage_views
 from dsa_cp.tools.review.text import text
-from dsa_cp.tools.review.words import dim_words, variable_words
 from dsa_cp.tools.stage_table import ROOT
 
 

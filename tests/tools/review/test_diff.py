@@ -1,7 +1,7 @@
 """The semantic diff: one edit of a stub, and the lines that it makes."""
 
+from dsa_cp.tools.review.contract_facts import contract_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import contract_facts
 from tests.tools.review.stubs import changed, changes_of, lines_of
 
 BOTH = "callers, implementations, kernel authors"
@@ -12,26 +12,27 @@ def test_contracts_do_not_differ_from_themselves() -> None:
 
 
 def test_another_dtype_is_breaking() -> None:
-    edit = ("    k_rope: Ten[Local[L], Raw, BF16,", "    k_rope: Ten[Local[L], Raw, F32,")
+    edit = ("k_rope: KRope[Local[L], Raw, N]", "k_rope: Ten[Local[L], Raw, F32, UnitLast, N, QkRopeHeadDim]")
     assert lines_of("rope_quantize", edit) == [f"breaking   rope_quantize.k_rope: dtype bf16 -> f32; for {BOTH}"]
 
 
 def test_another_dim_name_is_breaking() -> None:
-    edit = ("UnitLast, N, QkRopeHeadDim],\n    positions", "UnitLast, N, KvLoraRank],\n    positions")
+    edit = ("k_rope: KRope[Local[L], Raw, N]", "k_rope: Ten[Local[L], Raw, BF16, UnitLast, N, KvLoraRank]")
     assert lines_of("rope_quantize", edit) == [
         f"breaking   rope_quantize.k_rope: dim 1 qk_rope_head_dim -> kv_lora_rank; for {BOTH}"
     ]
 
 
 def test_another_order_is_breaking() -> None:
-    edit = ("gathered: Ten[Global[RankMajor[L]]", "gathered: Ten[Global[Sequence]")
+    edit = ("gathered: PackedRows[Global[RankMajor[L]]", "gathered: PackedRows[Global[Sequence]")
     assert lines_of("restore_order", edit) == [
         f"breaking   restore_order.gathered: rows and order Global[RankMajor[L]] -> Global[Sequence]; for {BOTH}"
     ]
 
 
 def test_tighter_strides_of_a_parameter_break_callers_alone() -> None:
-    edit = ("    q_rope: Ten[Local[L], Rotated, BF16, UnitLast", "    q_rope: Ten[Local[L], Rotated, BF16, Contiguous")
+    dense = "Ten[Local[L], Rotated, BF16, Contiguous, N, NumLocalHeads, QkRopeHeadDim]"
+    edit = ("q_rope: QRope[L, Rotated, N]", f"q_rope: {dense}")
     assert lines_of("merge_q", edit) == [
         (
             "breaking   merge_q.q_rope: strides UnitLast -> Contiguous; for callers"
@@ -41,12 +42,9 @@ def test_tighter_strides_of_a_parameter_break_callers_alone() -> None:
 
 
 def test_looser_strides_of_a_parameter_break_the_kernels_that_read_it() -> None:
-    edit = (
-        "    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous",
-        "    causal_lens: Ten[Global[Sequence], Plain, I32, UnitLast",
-    )
-    imports = ("import I32, I64, Contiguous, Global", "import I32, I64, Contiguous, UnitLast, Global")
-    assert lines_of("reorder_causal_lens", edit, imports) == [
+    looser = "Ten[Global[Sequence], KeyCounts, I32, UnitLast, Nnz]"
+    edit = ("causal_lens: CausalLens[Global[Sequence], Nnz]", f"causal_lens: {looser}")
+    assert lines_of("reorder_causal_lens", edit) == [
         (
             "breaking   reorder_causal_lens.causal_lens: strides Contiguous -> UnitLast;"
             " for implementations, kernel authors (compatible for callers)"
@@ -55,30 +53,24 @@ def test_looser_strides_of_a_parameter_break_the_kernels_that_read_it() -> None:
 
 
 def test_looser_strides_of_a_result_break_callers() -> None:
-    edit = (") -> Ten[Local[L], Rotated, BF16, Contiguous,", ") -> Ten[Local[L], Rotated, BF16, UnitLast,")
+    edit = ("-> Query[L, BF16, N]", "-> Ten[Local[L], Rotated, BF16, UnitLast, N, NumLocalHeads, QkHeadDim]")
     assert lines_of("merge_q", edit) == [
         "breaking   merge_q.q: strides Contiguous -> UnitLast; for callers (compatible for implementations, kernel authors)"
     ]
 
 
 def test_strides_of_another_kind_break_all() -> None:
-    imports = ("import BF16, Contiguous,", "import BF16, PackedRowStride, Contiguous,")
-    edit = (") -> Ten[Local[L], Rotated, BF16, Contiguous,", ") -> Ten[Local[L], Rotated, BF16, C,")
-    letters = ("import L, N", "import C, L, N")
-    assert lines_of("merge_q", imports, edit, letters) == [f"breaking   merge_q.q: strides Contiguous -> C; for {BOTH}"]
+    edit = ("-> Query[L, BF16, N]", "-> Ten[Local[L], Rotated, BF16, C, N, NumLocalHeads, QkHeadDim]")
+    assert lines_of("merge_q", edit) == [f"breaking   merge_q.q: strides Contiguous -> C; for {BOTH}"]
 
 
 def test_another_rope_state_is_breaking() -> None:
-    edit = ("q_rope: Ten[Local[L], Rotated, BF16", "q_rope: Ten[Local[L], Raw, BF16")
-    imports = (
-        "import BF16, Contiguous, Local, Plain, Rotated, UnitLast",
-        "import BF16, Contiguous, Local, Plain, Raw, Rotated, UnitLast",
-    )
-    assert lines_of("merge_q", edit, imports) == [f"breaking   merge_q.q_rope: state Rotated -> Raw; for {BOTH}"]
+    edit = ("q_rope: QRope[L, Rotated, N]", "q_rope: QRope[L, Raw, N]")
+    assert lines_of("merge_q", edit) == [f"breaking   merge_q.q_rope: state Rotated -> Raw; for {BOTH}"]
 
 
 def test_a_parameter_that_is_renamed_is_one_line() -> None:
-    edits = (("    q_rope: Ten", "    q_pe: Ten"), ('"q_nope", "q_rope"),),', '"q_nope", "q_pe"),),'))
+    edits = (("    q_rope: QRope", "    q_pe: QRope"), ('"q_nope", "q_rope"),),', '"q_nope", "q_pe"),),'))
     flow = ('("q_rope", "q")', '("q_pe", "q")')
     assert lines_of("merge_q", *edits, flow)[0] == (
         "breaking   merge_q.q_rope: parameter renamed to q_pe; for callers, implementations"
@@ -86,8 +78,7 @@ def test_a_parameter_that_is_renamed_is_one_line() -> None:
 
 
 def test_parameters_that_change_places_are_breaking() -> None:
-    first = "    q_nope: Ten[Local[L], Plain, BF16, UnitLast, N, NumLocalHeads, KvLoraRank],\n"
-    second = "    q_rope: Ten[Local[L], Rotated, BF16, UnitLast, N, NumLocalHeads, QkRopeHeadDim],\n"
+    first, second = "    q_nope: QNope[L, N],\n", "    q_rope: QRope[L, Rotated, N],\n"
     assert lines_of("merge_q", (first + second, second + first)) == [
         f"breaking   merge_q: order of parameters q_nope, q_rope, batch -> q_rope, q_nope, batch; for {BOTH}"
     ]
@@ -101,7 +92,7 @@ def test_a_parameter_more_or_less_is_breaking() -> None:
 
 
 def test_none_that_becomes_legal_breaks_who_must_serve_it() -> None:
-    edit = ("UnitLast, N, NumLocalHeads, KvLoraRank],", "UnitLast, N, NumLocalHeads, KvLoraRank] | None,")
+    edit = ("q_nope: QNope[L, N],", "q_nope: QNope[L, N] | None,")
     (change,) = changes_of("merge_q", edit)
     assert (change.what, change.breaks, change.fits) == (
         "None is legal now",
@@ -197,5 +188,5 @@ def test_stages_are_added_removed_and_renamed() -> None:
 
 def test_breaking_changes_come_first() -> None:
     said = ("never subtract or divide in local space", "never in local space")
-    edit = ("rows: Ten[Local[L], Plain, I64", "rows: Ten[Local[L], Plain, I32")
+    edit = ("rows: RowIndex[Local[L], N]", "rows: Ten[Local[L], RowIds, I32, Contiguous, N]")
     assert [change.severity for change in changes_of("reorder_causal_lens", said, edit)] == ["breaking", "compatible"]

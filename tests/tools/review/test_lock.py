@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dsa_contracts.core.errors import ArgumentError
+from dsa_cp.tools.review.contract_facts import contract_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import contract_facts
 from dsa_cp.tools.review.lock import lock_text, parse_lock, read_lock
 from dsa_cp.tools.stage_table import ROOT
 from dsa_cp.tools.whole_files import read_text, write_text

@@ -12,11 +12,11 @@ import dsa_contracts.stages as contracts
 from dsa_contracts import contract_of
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.planner.search import legal_paths
-from dsa_cp.tools.review.catalogue import environment
 from dsa_cp.tools.review.drawings.scene import Scene
-from dsa_cp.tools.review.drawings.stages import stage_drawing
+from dsa_cp.tools.review.drawings.stage_drawings import stage_drawing
 from dsa_cp.tools.review.drawings.svg import Sheet
 from dsa_cp.tools.review.page import page
+from dsa_cp.tools.review.stage_catalogue import environment
 from dsa_cp.tools.stage_table import ROOT
 from tests.tools.review import browser as chromium
 

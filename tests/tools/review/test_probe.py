@@ -16,9 +16,9 @@ from dsa_cp.planner import make_plan
 from dsa_cp.planner.search import legal_paths
 from dsa_cp.tools.review.probe.cases import cases_of
 from dsa_cp.tools.review.probe.fake import FITS, ProbeOutcome, outcome_of
-from dsa_cp.tools.review.probe.layer_probe import data_readers, probe_path
+from dsa_cp.tools.review.probe.path_probe import data_readers, probe_path
 from dsa_cp.tools.review.probe.probe_report import lines_of
-from dsa_cp.tools.review.probe.probe_sizes import CP_SIZE, probe_batch, sizes_for
+from dsa_cp.tools.review.probe.sizes import CP_SIZE, probe_batch, sizes_for
 from dsa_cp.tools.review.probe.stage_probe import ProbeResult, checked, probe_case, probe_stages
 
 READERS = ("attend", "gather_write_kv", "gather_write_kv_and_index", "select_topk", "write_kv")

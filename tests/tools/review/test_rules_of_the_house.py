@@ -32,7 +32,7 @@ def test_an_implementation_in_the_file_of_another_stage_is_found(tmp_path: Path)
     )
     second = '\n\n@stage(contracts.turn)\ndef turn(batch: CpBatch[L]) -> None:\n    """See."""\n'
     assert lines(build(tmp_path, src__dsa_cp__stages__shift=two + second)) == [
-        "src/dsa_cp/stages/shift.py:21:1 REV001 turn is bound to stage turn, which has its file turn.py"
+        "src/dsa_cp/stages/shift.py:22:1 REV001 turn is bound to stage turn, which has its file turn.py"
     ]
 
 
@@ -83,22 +83,30 @@ def test_files_that_hold_nothing_of_their_stage_are_found(tmp_path: Path) -> Non
     ],
 )
 def test_the_path_does_not_decide_again_what_the_plan_has_decided(tmp_path: Path, test: str, name: str) -> None:
-    found = [line.partition(" ")[2] for line in lines(build(tmp_path, src__dsa_cp__path=test))]
+    found = [line.partition(" ")[2] for line in lines(build(tmp_path, src__dsa_cp__layer__path=test))]
     text = f"REV003 path.py branches on {name}; the plan has decided that, and its route has the function"
     assert found == ([text] if name else [])
 
 
-ORDER = "imports run contracts <- layouts, comm <- kernels <- stages <- path <- adapters, cli"
+ORDER = (
+    "imports run core <- dsa <- contracts <- layouts, comm <- kernels <- stages <- layer <- planner"
+    " <- engines, demo <- tools <- cli"
+)
 
 
 @pytest.mark.parametrize(
     ("module", "statement", "imported"),
     [
+        ("dsa_contracts.core.marks", "from dsa_contracts.dsa import dims", "dsa_contracts.dsa.dims"),
+        ("dsa_contracts.dsa.layout", "import dsa_contracts.stages", "dsa_contracts.stages"),
         ("dsa_contracts.dsa.layout", "from dsa_cp.layouts import Zigzag", "dsa_cp.layouts.Zigzag"),
         ("dsa_cp.layouts.zigzag", "import dsa_cp.stages.shift", "dsa_cp.stages.shift"),
         ("dsa_cp.kernels.shift", "from dsa_cp.stages.shift import shift", "dsa_cp.stages.shift.shift"),
-        ("dsa_cp.stages.shift", "from dsa_cp import path", "dsa_cp.layer.path"),
+        ("dsa_cp.stages.shift", "from dsa_cp.layer import path", "dsa_cp.layer.path"),
         ("dsa_cp.layer.path", "import importlib\nimportlib.import_module('dsa_cp.cli')", "dsa_cp.cli"),
+        ("dsa_cp.layer.path", "from dsa_cp.planner import choice", "dsa_cp.planner.choice"),
+        ("dsa_cp.planner.search", "import dsa_cp.engines.sglang", "dsa_cp.engines.sglang"),
+        ("dsa_cp.demo.run", "from dsa_cp.tools import bench", "dsa_cp.tools.bench"),
         ("dsa_cp.tools.review.page", "from dsa_cp.cli.output import print_line", "dsa_cp.cli.output.print_line"),
     ],
 )
@@ -128,14 +136,14 @@ def test_the_contracts_import_three_libraries(tmp_path: Path) -> None:
 def test_a_backend_library_has_one_folder(tmp_path: Path) -> None:
     build(
         tmp_path,
-        src__dsa_cp__kernels__triton_jit__shift="import triton\n",
-        src__dsa_cp__kernels__triton_jit__turn="import triton.language as tl\n",
+        src__dsa_cp__triton_jit__turned="import triton\n",
+        src__dsa_cp__triton_jit__turn="import triton.language as tl\n",
         src__dsa_cp__comm__symmetric="import torch.distributed as dist\nfrom triton import jit\n",
         src__dsa_cp__comm__distributed="from torch import distributed\n",
     )
     assert lines(tmp_path) == [
         (
-            "src/dsa_cp/comm/symmetric.py:2:1 REV007 triton is imported here and in src/dsa_cp/kernels/triton_jit;"
+            "src/dsa_cp/comm/symmetric.py:2:1 REV007 triton is imported here and in src/dsa_cp/triton_jit;"
             " each backend library has one folder"
         )
     ]
@@ -148,8 +156,8 @@ def test_each_listed_code_is_named_by_a_test_of_the_stage(tmp_path: Path) -> Non
         ('    assert CODES and "DSA112"\n', '    """DSA112."""\n    assert CODES  # DSA104\n'),
     )
     assert lines(build(tmp_path, tests__stages__test_shift=test)) == [
-        "dsa_contracts/stages/shift.py:11:1 REV012 shift: no test in tests/stages/test_shift.py names DSA104",
-        "dsa_contracts/stages/shift.py:11:1 REV012 shift: no test in tests/stages/test_shift.py names DSA112",
+        "dsa_contracts/stages/shift.py:12:1 REV012 shift: no test in tests/stages/test_shift.py names DSA104",
+        "dsa_contracts/stages/shift.py:12:1 REV012 shift: no test in tests/stages/test_shift.py names DSA112",
     ]
 
 
@@ -180,3 +188,43 @@ def test_a_part_of_a_house_is_judged_by_the_whole_of_it(tmp_path: Path) -> None:
 
 def test_a_stub_that_breaks_nothing_alone_breaks_nothing_in_the_house(tmp_path: Path) -> None:
     assert lines(build(tmp_path, dsa_contracts__stages__shift=STUB), "dsa_contracts/stages/shift.py") == []
+
+
+OTHER = "say in the name what tells them apart"
+
+
+def test_a_name_leads_to_one_module(tmp_path: Path) -> None:
+    build(
+        tmp_path,
+        dsa_contracts__dsa__rows='"""Marks."""\n',
+        src__dsa_cp__layer__rows='"""Others."""\n',
+        src__dsa_cp__stages__rows='"""A helper."""\n',
+        src__dsa_cp__triton_jit__rows='"""Rows on a device."""\n',
+        src__dsa_cp__triton_jit__shift='"""A stage on a device."""\n',
+        src__dsa_cp__layer____init__='"""The layer."""\n',
+        src__dsa_cp__stages____init__='"""The stages."""\n',
+        tests__layer__rows='"""Of a test."""\n',
+    )
+    assert lines(tmp_path) == [
+        f"src/dsa_cp/layer/rows.py:1:1 REV016 rows.py is also dsa_contracts/dsa/rows.py; {OTHER}",
+        f"src/dsa_cp/stages/rows.py:1:1 REV016 rows.py is also dsa_contracts/dsa/rows.py; {OTHER}",
+    ]
+
+
+TWO_ROWS = """
+if True:
+
+    class Row:
+        \"\"\"Another.\"\"\"
+
+else:
+
+    class Row:
+        \"\"\"The same in words.\"\"\"
+"""
+
+
+def test_a_name_leads_to_one_class(tmp_path: Path) -> None:
+    row, line = 'class Row:\n    """A row."""\n', 'class Line:\n    """A line."""\n'
+    build(tmp_path, src__dsa_cp__layer__rows=row + line, src__dsa_cp__comm__wire=TWO_ROWS, tests__layer__rows=line)
+    assert lines(tmp_path) == [f"src/dsa_cp/layer/rows.py:1:1 REV017 class Row is also in src/dsa_cp/comm/wire.py; {OTHER}"]

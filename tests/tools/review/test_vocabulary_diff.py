@@ -2,8 +2,8 @@
 
 import pytest
 
+from dsa_cp.tools.review.contract_facts import ContractFacts, PartFacts, contract_facts
 from dsa_cp.tools.review.diff import compare
-from dsa_cp.tools.review.facts import ContractFacts, PartFacts, contract_facts
 
 
 def replaced(**parts: object) -> ContractFacts:

@@ -2,17 +2,17 @@
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, RopeStyle, Ten, brand, stage
-from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition
-from dsa_contracts.dsa.states import Raw, Table
+from dsa_contracts.core.marks import BF16, Contiguous
+from dsa_contracts.dsa.aliases import CosSinCache, RawRows, TokenPositions
+from dsa_contracts.dsa.states import Raw
 from dsa_contracts.dsa.typevars import Ds, L, M, R
 
 
 @stage(contracts.apply_rope)  # refused
 def apply_rope(
-    x: Ten[R, Raw, BF16, UnitLast, M, *Ds],
-    positions: Ten[R, Plain, I64, Contiguous, M],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    x: RawRows[R, M, *Ds],
+    positions: TokenPositions[R, M],
+    cos_sin_cache: CosSinCache,
     rope_dim: int,
     rope_style: RopeStyle,
     batch: CpBatch[L],

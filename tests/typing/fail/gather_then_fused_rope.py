@@ -1,21 +1,21 @@
 """The order of sglang before sgl-project/sglang#29161: K is gathered, then the fused stage gets this rank's positions."""
 
-from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.core.marks import BF16, F32, I64, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import CosSinWidth, KvLoraRank, MaxPosition, NnzLocal, NumLocalHeads, QkRopeHeadDim
+from dsa_contracts import Comm, CpBatch, RopeStyle
+from dsa_contracts.dsa.aliases import CosSinCache, KNope, KRope, QNope, QRope, TokenPositions
+from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Local, PackedRowStride, Raw, Table
+from dsa_contracts.dsa.states import Local, PackedRowStride, Raw
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, pack_kv, restore_order, rope_quantize, split_kv
 
 
 def layer(
-    q_nope: Ten[Local[Zigzag], Plain, BF16, UnitLast, NnzLocal, NumLocalHeads, KvLoraRank],
-    q_rope: Ten[Local[Zigzag], Raw, BF16, UnitLast, NnzLocal, NumLocalHeads, QkRopeHeadDim],
-    k_nope: Ten[Local[Zigzag], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
-    k_rope: Ten[Local[Zigzag], Raw, BF16, UnitLast, NnzLocal, QkRopeHeadDim],
-    positions: Ten[Local[Zigzag], Plain, I64, Contiguous, NnzLocal],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    q_nope: QNope[Zigzag, NnzLocal],
+    q_rope: QRope[Zigzag, Raw, NnzLocal],
+    k_nope: KNope[Local[Zigzag], NnzLocal],
+    k_rope: KRope[Local[Zigzag], Raw, NnzLocal],
+    positions: TokenPositions[Local[Zigzag], NnzLocal],
+    cos_sin_cache: CosSinCache,
     batch: CpBatch[Zigzag],
     comm: Comm,
 ) -> None:

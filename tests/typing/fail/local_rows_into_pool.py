@@ -1,18 +1,18 @@
 """One rank's rows, written as if they were all: the gather was forgotten."""
 
-from dsa_contracts import CpBatch, Ten
-from dsa_contracts.core.marks import I64, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import Nnz, NnzLocal, NumPages, PageSize, RowBytes
+from dsa_contracts import CpBatch
+from dsa_contracts.dsa.aliases import DenseKvRows, KvCache, SlotMapping
+from dsa_contracts.dsa.dims import Nnz, NnzLocal
 from dsa_contracts.dsa.row_formats import fp8_format
-from dsa_contracts.dsa.states import Fp8Row, Global, Local, Packed, Pool, Rotated, Sequence
+from dsa_contracts.dsa.states import Fp8Row, Local, Rotated, Sequence
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import write_kv
 
 
 def layer(
-    pool: Ten[Pool, Packed[Fp8Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    kv: Ten[Local[Zigzag], Packed[Fp8Row, Rotated], U8, Contiguous, NnzLocal, RowBytes],
-    loc: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz],
+    pool: KvCache[Fp8Row],
+    kv: DenseKvRows[Local[Zigzag], Fp8Row, Rotated, NnzLocal],
+    loc: SlotMapping[Sequence, Nnz],
     batch: CpBatch[Zigzag],
 ) -> None:
     write_kv(pool, kv, loc, fp8_format(), batch)  # refused

@@ -1,17 +1,17 @@
 """Raw rows as the collective left them, rotated by positions in sequence order: the restore was forgotten."""
 
-from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.core.marks import F32, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import CosSinWidth, MaxPosition, NnzLocal, RowBytes
+from dsa_contracts import Comm, CpBatch, RopeStyle
+from dsa_contracts.dsa.aliases import CosSinCache, DenseKvRows
+from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Local, Packed, PackedRowStride, Raw, Table
+from dsa_contracts.dsa.states import Bf16Row, Local, PackedRowStride, Raw
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, apply_rope, split_kv
 
 
 def layer(
-    kv: Ten[Local[Zigzag], Packed[Bf16Row, Raw], U8, Contiguous, NnzLocal, RowBytes],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
+    kv: DenseKvRows[Local[Zigzag], Bf16Row, Raw, NnzLocal],
+    cos_sin_cache: CosSinCache,
     batch: CpBatch[Zigzag],
     comm: Comm,
 ) -> None:

@@ -1,31 +1,22 @@
 """Queries that nobody rotated."""
 
 from dsa_contracts import CpBatch, Ten
-from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import (
-    IndexTopk,
-    MaxPages,
-    NnzLocal,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    QkHeadDim,
-    RowBytes,
-)
+from dsa_contracts.core.marks import BF16, F32, Contiguous
+from dsa_contracts.dsa.aliases import CausalLens, KvCache, PageTable, RequestOfRow, TopkIndices
+from dsa_contracts.dsa.dims import NnzLocal, NumLocalHeads, QkHeadDim
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Local, Packed, PerRequest, Pool, Raw, Rotated
+from dsa_contracts.dsa.states import Bf16Row, Local, Raw
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
 
 
 def layer(
     q: Ten[Local[Zigzag], Raw, BF16, Contiguous, NnzLocal, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[Zigzag], Plain, I32, Contiguous, NnzLocal, IndexTopk],
-    causal_lens: Ten[Local[Zigzag], Plain, I32, Contiguous, NnzLocal],
-    request_of_row: Ten[Local[Zigzag], Plain, I32, Contiguous, NnzLocal],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    pool: KvCache[Bf16Row],
+    topk_indices: TopkIndices[Zigzag, NnzLocal],
+    causal_lens: CausalLens[Local[Zigzag], NnzLocal],
+    request_of_row: RequestOfRow[Local[Zigzag], NnzLocal],
+    page_table: PageTable,
     batch: CpBatch[Zigzag],
 ) -> None:
     attend(

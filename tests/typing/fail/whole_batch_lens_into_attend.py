@@ -1,32 +1,22 @@
 """The lengths of the whole batch, in sequence order, for the queries of one rank."""
 
-from dsa_contracts import CpBatch, Ten
-from dsa_contracts.core.marks import BF16, F32, I32, U8, Contiguous, Plain
-from dsa_contracts.dsa.dims import (
-    IndexTopk,
-    MaxPages,
-    Nnz,
-    NnzLocal,
-    NumLocalHeads,
-    NumPages,
-    NumRequests,
-    PageSize,
-    QkHeadDim,
-    RowBytes,
-)
+from dsa_contracts import CpBatch
+from dsa_contracts.core.marks import BF16, F32
+from dsa_contracts.dsa.aliases import CausalLens, KvCache, PageTable, Query, RequestOfRow, TopkIndices
+from dsa_contracts.dsa.dims import Nnz, NnzLocal
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, PerRequest, Pool, Rotated, Sequence
+from dsa_contracts.dsa.states import Bf16Row, Global, Local, Sequence
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
 
 
 def layer(
-    q: Ten[Local[Zigzag], Rotated, BF16, Contiguous, NnzLocal, NumLocalHeads, QkHeadDim],
-    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    topk_indices: Ten[Local[Zigzag], Plain, I32, Contiguous, NnzLocal, IndexTopk],
-    causal_lens: Ten[Global[Sequence], Plain, I32, Contiguous, Nnz],
-    request_of_row: Ten[Local[Zigzag], Plain, I32, Contiguous, NnzLocal],
-    page_table: Ten[PerRequest, Plain, I32, Contiguous, NumRequests, MaxPages],
+    q: Query[Zigzag, BF16, NnzLocal],
+    pool: KvCache[Bf16Row],
+    topk_indices: TopkIndices[Zigzag, NnzLocal],
+    causal_lens: CausalLens[Global[Sequence], Nnz],
+    request_of_row: RequestOfRow[Local[Zigzag], NnzLocal],
+    page_table: PageTable,
     batch: CpBatch[Zigzag],
 ) -> None:
     attend(  # refused

@@ -1,16 +1,16 @@
 """Rows cut by one layout, gathered as rows of another."""
 
-from dsa_contracts import Comm, CpBatch, Ten
-from dsa_contracts.core.marks import U8, Contiguous
-from dsa_contracts.dsa.dims import NnzLocal, RowBytes
+from dsa_contracts import Comm, CpBatch
+from dsa_contracts.dsa.aliases import DenseKvRows
+from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import fp8_format
-from dsa_contracts.dsa.states import Fp8Row, Local, Packed, Rotated
+from dsa_contracts.dsa.states import Fp8Row, Local, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import all_gather_kv
 
 
 def layer(
-    kv: Ten[Local[Zigzag], Packed[Fp8Row, Rotated], U8, Contiguous, NnzLocal, RowBytes],
+    kv: DenseKvRows[Local[Zigzag], Fp8Row, Rotated, NnzLocal],
     batch: CpBatch[Interleave],
     comm: Comm,
 ) -> None:

@@ -1,10 +1,11 @@
 """A stage of somebody else: its own contract, an implementation under `@stage`, and a call between two of ours."""
 
 from dsa_contracts import CpBatch, Ten, brand, contract, stage
-from dsa_contracts.core.marks import E4M3, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import KvLoraRank, NnzGathered, RowBytes
+from dsa_contracts.core.marks import E4M3, Contiguous, Plain, UnitLast
+from dsa_contracts.dsa.aliases import DenseKvRows
+from dsa_contracts.dsa.dims import KvLoraRank, NnzGathered
 from dsa_contracts.dsa.row_formats import fp8_format
-from dsa_contracts.dsa.states import Fp8Row, Global, Packed, PackedRowStride, RankMajor, Rotated
+from dsa_contracts.dsa.states import Fp8Row, Global, PackedRowStride, RankMajor, Rotated
 from dsa_contracts.dsa.typevars import L, M, R
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import restore_order, split_kv
@@ -26,7 +27,7 @@ def copy_dense(
 
 
 def layer(
-    gathered: Ten[Global[RankMajor[Zigzag]], Packed[Fp8Row, Rotated], U8, Contiguous, NnzGathered, RowBytes],
+    gathered: DenseKvRows[Global[RankMajor[Zigzag]], Fp8Row, Rotated, NnzGathered],
     batch: CpBatch[Zigzag],
 ) -> None:
     restored = restore_order(gathered, batch)

@@ -1,30 +1,20 @@
 """The second legal order: the gather of raw rows, then RoPE with the positions of all ranks, for any layout."""
 
-from dsa_contracts import Comm, CpBatch, RopeStyle, Ten
-from dsa_contracts.core.marks import BF16, F32, I64, U8, Contiguous, Plain, UnitLast
-from dsa_contracts.dsa.dims import (
-    CosSinWidth,
-    KvLoraRank,
-    MaxPosition,
-    Nnz,
-    NnzLocal,
-    NumPages,
-    PageSize,
-    QkRopeHeadDim,
-    RowBytes,
-)
+from dsa_contracts import Comm, CpBatch, RopeStyle
+from dsa_contracts.dsa.aliases import CosSinCache, KNope, KRope, KvCache, SlotMapping
+from dsa_contracts.dsa.dims import Nnz, NnzLocal
 from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, PackedRowStride, Pool, Raw, Rotated, Sequence, Table
+from dsa_contracts.dsa.states import Bf16Row, Local, PackedRowStride, Raw, Sequence
 from dsa_contracts.dsa.typevars import L
 from dsa_cp.stages import all_gather_kv, apply_rope, pack_kv, restore_order, split_kv, write_kv
 
 
 def layer(
-    k_nope: Ten[Local[L], Plain, BF16, UnitLast, NnzLocal, KvLoraRank],
-    k_rope: Ten[Local[L], Raw, BF16, UnitLast, NnzLocal, QkRopeHeadDim],
-    cos_sin_cache: Ten[Table, Plain, F32, Contiguous, MaxPosition, CosSinWidth],
-    pool: Ten[Pool, Packed[Bf16Row, Rotated], U8, Contiguous, NumPages, PageSize, RowBytes],
-    loc: Ten[Global[Sequence], Plain, I64, Contiguous, Nnz],
+    k_nope: KNope[Local[L], NnzLocal],
+    k_rope: KRope[Local[L], Raw, NnzLocal],
+    cos_sin_cache: CosSinCache,
+    pool: KvCache[Bf16Row],
+    loc: SlotMapping[Sequence, Nnz],
     batch: CpBatch[L],
     comm: Comm,
 ) -> None:

@@ -1,5 +1,6 @@
 """What attention backends can do, as data: one module a library, one record a backend."""
 
+from dsa_contracts.core.extensions import Registry
 from dsa_cp.planner.backends.aiter import AITER
 from dsa_cp.planner.backends.fa3 import FA3
 from dsa_cp.planner.backends.flashinfer import TRTLLM
@@ -39,7 +40,12 @@ __all__ = [
     "Strides",
 ]
 
-CAPABILITIES: dict[str, Capability] = {
-    capability.name: capability
-    for capability in (TRTLLM, FLASHMLA_SPARSE, FLASHMLA_KV, TILELANG, AITER, FA3, TORCH_REFERENCE)
-}
+_OWN = (TRTLLM, FLASHMLA_SPARSE, FLASHMLA_KV, TILELANG, AITER, FA3, TORCH_REFERENCE)
+
+CAPABILITIES: Registry[Capability] = Registry(
+    "dsa_contracts.backends",
+    {capability.name: capability for capability in _OWN},
+    what="backend",
+    is_one=lambda found: isinstance(found, Capability),
+)
+"""The backends by name."""

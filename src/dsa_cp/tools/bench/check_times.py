@@ -18,6 +18,7 @@ from torch import Tensor
 import dsa_cp.stages as stages
 from dsa_contracts import Comm, Mode, contract_of, stage
 from dsa_contracts.core.contract import StageContract, resolve_hints
+from dsa_contracts.core.runtime.observe import observe
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.demo.cells import BACKENDS, RunSpec, make_job
 from dsa_cp.demo.run import run_rank
@@ -29,7 +30,7 @@ from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import make_plan
 from dsa_cp.tools.bench.measure import Timing, time_host
 
-WAYS = ("remembered", "hand-written asserts", "jaxtyping + beartype", "jaxtyping + typeguard")
+WAYS = ("remembered", "watched", "hand-written asserts", "jaxtyping + beartype", "jaxtyping + typeguard")
 FEW_CALLS = 100
 """Calls a repetition for the ways that take tens of microseconds."""
 
@@ -123,11 +124,36 @@ def hand_written(call: RecordedCall) -> Callable[..., Any]:
     return function
 
 
+def watched(call: RecordedCall) -> Callable[..., Any]:
+    """Return the body between the `before` and the `after` of an observer, which is given all arguments by name.
+
+    A group is left out: an observer adds no collective.
+    """
+    contract = call.contract
+    watch = observe(contract.stub, mode=Mode.DEVELOPMENT)
+    shown = ", ".join(f"{name}={name}" for name in contract.names if name != contract.comm_param)
+    names = [record.name for record in contract.returns]
+    results = [f"{name}=made[{at}]" if len(names) > 1 else f"{name}=made" for at, name in enumerate(names)]
+    lines = [
+        f"def {contract.name}({', '.join(contract.names)}):",
+        f"seen = before({shown})",
+        f"made = {_fresh(call.result)}",
+        f"after({', '.join(['seen', *results])})",
+        "return made",
+    ]
+    space: dict[str, Any] = {"result": call.result, "before": watch.before, "after": watch.after}
+    exec("\n    ".join(lines), space)
+    function: Callable[..., Any] = space[contract.name]
+    return function
+
+
 def checked_by(way: str, call: RecordedCall) -> Callable[..., Any] | None:
     """Return the body under one way of checking; None where its package is not installed."""
     body = empty_body(call)
     if way == "remembered":
         return stage(call.contract.stub, mode=Mode.DEVELOPMENT)(body)
+    if way == "watched":
+        return watched(call)
     if way == "hand-written asserts":
         return hand_written(call)
     if way == "jaxtyping + beartype":

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl  # type: ignore[import-not-found, unused-ignore]
 from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
 
-from dsa_cp.tools.bench.order_names import ORDER_NAMES
+from dsa_cp.tools.bench.words import ORDER_NAMES
 from dsa_cp.tools.whole_files import write_bytes
 
 Records = list[dict[str, Any]]

@@ -4,8 +4,8 @@ import torch
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_cp.tools.bench.check_times import measure_checks
+from dsa_cp.tools.bench.facts import run_facts
 from dsa_cp.tools.bench.host import measure_host
-from dsa_cp.tools.bench.machine import run_facts
 
 ROWS = (512, 2048, 8192, 16384, 32768)
 PARTS = ("check", "host", "modes", "stages", "k_tail")

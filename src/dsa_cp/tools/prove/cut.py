@@ -2,15 +2,16 @@
 
 `dsa_cp.layouts` does this with tensors (`cumsum`, `repeat_interleave`, index puts); here it is written a second time, on
 one value at a time, so that lengths can be z3 terms. On ints it gives what `build_batches` gives, which a test shows on
-every case up to a bound. The formulas themselves are those of `dsa_cp.layouts.formulas`, looked up when they are called.
+every case up to a bound, and `agreement` on sampled batches before each proof. The formulas are the layout's own methods.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.layout import Layout
-from dsa_cp.layouts import Interleave, VllmZigzag, formulas
+from dsa_cp.layouts import ChunkedLayout, DealtLayout, formulas, symbolic_half
 from dsa_cp.layouts.formulas import INTS
 from dsa_cp.tools.prove.pieces import Chunk, Deal, Piece
 from dsa_cp.tools.prove.terms import Logic, Term
@@ -23,6 +24,8 @@ class Rules:
     Attributes:
         first_row: row of a request's first token, from (cut, request).
         first_token: where a request starts in the flattened batch, engine padding included.
+        total: tokens of the flattened batch, engine padding included.
+        ordinal: decodes before a request, from (cut, request).
         first_place: place of the first row of a rank's slot, from (cut, rank, slot).
         rows: rows of a rank, engine padding included, from (cut, rank).
         written: whether a rank writes a request's rows, from (cut, rank, request): 1 or 0.
@@ -39,6 +42,8 @@ class Rules:
 
     first_row: Callable[["Cut", int], Term]
     first_token: Callable[["Cut", int], Term]
+    total: Callable[["Cut"], Term]
+    ordinal: Callable[["Cut", int], Term]
     first_place: Callable[["Cut", int, int], Term]
     rows: Callable[["Cut", int], Term]
     written: Callable[["Cut", int, int], Term]
@@ -66,6 +71,7 @@ class Cut:
         row_alignment: `nnz_padded` is a multiple of it.
         logic: what the lengths are.
         rules: how they are composed.
+        decodes: whether each request is a decode; empty where none is.
     """
 
     layout: Layout
@@ -76,6 +82,7 @@ class Cut:
     row_alignment: Term
     logic: Logic
     rules: Rules
+    decodes: tuple[bool, ...] = ()
 
     @property
     def num_requests(self) -> int:
@@ -87,45 +94,82 @@ class Cut:
         """Real tokens of the batch."""
         return sum(self.extend)
 
-    @property
-    def block(self) -> int:
-        """Block of an interleave; 0 for a layout that cuts each request into chunks."""
-        return self.layout.block if isinstance(self.layout, Interleave) else 0
+    @cached_property
+    def dealt(self) -> DealtLayout | None:
+        """The layout where it deals the tokens of the batch; None where it cuts each request into chunks."""
+        half = symbolic_half(self.layout)
+        return half if isinstance(half, DealtLayout) else None
 
-    def slot(self, slot: int) -> tuple[int, int]:
-        """Return request and half of a slot."""
-        if isinstance(self.layout, VllmZigzag):
-            return formulas.vllm_slot(slot, INTS)
-        return formulas.zigzag_slot(slot, self.num_requests, INTS)
+    @cached_property
+    def chunked(self) -> ChunkedLayout:
+        """The layout where it cuts each request into chunks.
+
+        Raises:
+            ArgumentError: DSA602, it has no formulas, or deals tokens.
+        """
+        half = symbolic_half(self.layout)
+        if isinstance(half, DealtLayout):
+            raise ArgumentError(f"layout {half.name} deals the tokens of a batch; it cuts no request into chunks")
+        return half
+
+    def is_decode(self, request: int) -> bool:
+        """Return whether a request is a decode."""
+        return bool(self.decodes) and self.decodes[request]
+
+    @cached_property
+    def slots(self) -> tuple[tuple[int, int], ...]:
+        """Request and half of each slot, in local order; all ranks have the same."""
+        count = self.num_requests
+        order = self.chunked.request_order(self.decodes or (False,) * count)
+        at = (self.chunked.slot(slot, count, INTS) for slot in range(self.chunked.chunks_per_rank * count))
+        return tuple((order[request], half) for request, half in at)
 
     def bounds(self, rank: int, slot: int) -> tuple[Term, Term]:
-        """Return the first token of a rank's slot, and the token after its last."""
-        request, half = self.slot(slot)
-        bounds = formulas.vllm_bounds if isinstance(self.layout, VllmZigzag) else formulas.zigzag_bounds
-        return bounds(self.padded[request], self.cp_size, rank, half, self.logic.arithmetic)
+        """Return the first token of a rank's slot, and the token after its last; made once, since terms are dear."""
+        if (rank, slot) not in self._known_bounds:
+            self._known_bounds[rank, slot] = self._make_bounds(rank, slot)
+        return self._known_bounds[rank, slot]
+
+    @cached_property
+    def _known_bounds(self) -> dict[tuple[int, int], tuple[Term, Term]]:
+        """Bounds that were asked for before, by rank and slot."""
+        return {}
+
+    def _make_bounds(self, rank: int, slot: int) -> tuple[Term, Term]:
+        """Return the bounds of a rank's slot, from the layout's formulas."""
+        request, half = self.slots[slot]
+        length, ops = self.padded[request], self.logic.arithmetic
+        if self.is_decode(request):
+            return self.chunked.decode_bounds(length, self.rules.ordinal(self, request), self.cp_size, rank, half, ops)
+        return self.chunked.bounds(length, self.cp_size, rank, half, ops)
 
     def count_before(self, rank: int, length: Term) -> Term:
-        """Return how many of the first `length` tokens of the flattened batch an interleave deals to the rank."""
-        return formulas.interleave_count(length, self.block, self.cp_size, rank, self.logic.arithmetic)
+        """Return how many of the first `length` tokens of the flattened batch are dealt to the rank."""
+        if self.dealt is None:
+            raise ArgumentError(f"layout {self.layout.name} cuts requests into chunks; it deals no tokens")
+        return self.dealt.count(length, self.rules.total(self), self.cp_size, rank, self.logic.arithmetic)
 
     @cached_property
     def pieces(self) -> tuple[tuple[Piece, ...], ...]:
         """The pieces of each rank, in local order."""
-        make = self._deal if self.block else self._chunk
-        count = self.num_requests * (1 if self.block else 2)
-        return tuple(tuple(make(rank, slot) for slot in range(count)) for rank in range(self.cp_size))
+        if self.dealt is not None:
+            dealt, requests = self.dealt, range(self.num_requests)
+            return tuple(tuple(self._deal(dealt, rank, each) for each in requests) for rank in range(self.cp_size))
+        slots = range(len(self.slots))
+        return tuple(tuple(self._chunk(rank, slot) for slot in slots) for rank in range(self.cp_size))
 
-    def _deal(self, rank: int, request: int) -> Piece:
-        """Return what an interleave deals to a rank of a request."""
-        first = self.rules.first_token(self, request)
+    def _deal(self, dealt: DealtLayout, rank: int, request: int) -> Piece:
+        """Return what is dealt to a rank of a request."""
+        first, total = self.rules.first_token(self, request), self.rules.total(self)
         lens = (self.extend[request], self.padded[request])
-        return Deal(self.block, self.cp_size, rank, request, first, lens, self.logic)
+        return Deal(dealt, self.cp_size, rank, request, first, total, lens, self.logic)
 
     def _chunk(self, rank: int, slot: int) -> Piece:
         """Return the chunk in one slot of a rank."""
-        request, half = self.slot(slot)
+        request, half = self.slots[slot]
         place, written = self.rules.first_place(self, rank, slot), self.rules.written(self, rank, request)
-        return Chunk(rank, request, half, self.bounds(rank, slot), written, place, self.extend[request], self.logic)
+        name = f"decode {request}" if self.is_decode(request) else self.chunked.chunk_name(half, request)
+        return Chunk(rank, request, name, self.bounds(rank, slot), written, place, self.extend[request], self.logic)
 
     @cached_property
     def all_pieces(self) -> tuple[Piece, ...]:

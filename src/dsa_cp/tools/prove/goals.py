@@ -70,6 +70,7 @@ class Obligation:
         of_request: goals about one request among any others, or about ranks that hold any rows.
         of_batch: goals about all requests of a batch.
         applies: whether a layout has what the fact is about.
+        tells_decodes: whether decodes among the requests make other goals, where a layout puts them elsewhere.
         loosens: rules that are loosened for goals of `of_request`; proven so, they hold for any number of requests.
     """
 
@@ -78,4 +79,5 @@ class Obligation:
     of_request: tuple[Goals, ...] = ()
     of_batch: tuple[Goals, ...] = ()
     applies: Callable[[Layout], bool] = _any_layout
+    tells_decodes: bool = False
     loosens: tuple[str, ...] = (*BETWEEN_REQUESTS, "pad_target")

@@ -10,7 +10,7 @@ own on its rank (`places`, `place_ranges`) below `nnz_padded` (`pad_target`), a 
 
 from collections.abc import Iterator
 
-from dsa_cp.layouts import Interleave, formulas
+from dsa_cp.layouts import DealtLayout, formulas
 from dsa_cp.tools.prove.cut import Cut
 from dsa_cp.tools.prove.goals import Fact, Goal, Obligation
 from dsa_cp.tools.prove.pieces import Piece
@@ -39,8 +39,8 @@ def one_writer(cut: Cut, ask: Ask) -> Iterator[Goal]:
         token, length = ask("token"), cut.padded[request]
         copies = Fact("copies of the token that are written", _writers(cut, request, token), "=", 1)
         yield Goal(f"request {request}", _inside(token, cut.extend[request]), (copies,), (("token", token),))
-        if cut.block:
-            continue  # an interleave deals tokens of the batch, and a share is named by request alone
+        if cut.dealt is not None:
+            continue  # tokens of the batch are dealt, and a share is named by request alone
         for piece in cut.pieces_of(request):
             facts = (Fact("token", token, ">=", 0), Fact("token", token, "<", length))
             yield Goal(_about(piece), (piece.holds(token),), facts)
@@ -67,11 +67,13 @@ def places(cut: Cut, ask: Ask) -> Iterator[Goal]:
 
 
 def blocks(cut: Cut, ask: Ask) -> Iterator[Goal]:
-    """Inside of a block of an interleave, a place holds the token after that of the place before: a block is a segment."""
-    for rank in range(cut.cp_size if cut.block else 0):
-        place, ops = ask("place"), cut.logic.arithmetic
-        here, before = (formulas.interleave_token(at, cut.block, cut.cp_size, rank, ops) for at in (place, place - 1))
-        given = (place > 0, place % cut.block > 0)
+    """Inside of a run of fixed length, a place holds the token after that of the place before: a run is a segment."""
+    if cut.dealt is None or not cut.dealt.run:
+        return
+    for rank in range(cut.cp_size):
+        place, ops, total = ask("place"), cut.logic.arithmetic, cut.rules.total(cut)
+        here, before = (cut.dealt.token_at(at, total, cut.cp_size, rank, ops) for at in (place, place - 1))
+        given = (place > 0, place % cut.dealt.run > 0)
         yield Goal(f"rank {rank}", given, (Fact("token at the place", here, "=", before + 1),), (("place", place),))
 
 
@@ -187,7 +189,7 @@ def slots(cut: Cut, ask: Ask) -> Iterator[Goal]:
             nowhere = (Fact("row whose slot it goes to", here, "=", -1),)
             given = (token >= cut.extend[request], token < cut.padded[request], piece.holds(token))
             yield Goal(f"{_about(piece)}, padding", given, nowhere, shown)
-            if not isinstance(piece.written, int):
+            if not (isinstance(piece.written, int) and piece.written == 1):
                 given = (*real, piece.holds(token), piece.written == 0, is_one, *fits)
                 yield Goal(f"{_about(piece)}, not written", given, nowhere, shown)
 
@@ -200,8 +202,10 @@ def _fits(cut: Cut, piece: Piece, token: Term) -> Claim:
 
 def local_lens(cut: Cut, ask: Ask) -> Iterator[Goal]:
     """A rank's part of the first g tokens is none at g = 0, and grows by one where token g is the rank's."""
-    length, total, ops = ask("length"), sum(cut.padded), cut.logic.arithmetic
-    owner = formulas.interleave_owner(length, cut.block, cut.cp_size, ops)
+    if cut.dealt is None:
+        return
+    length, total = ask("length"), cut.rules.total(cut)
+    owner = cut.dealt.owner(length, total, cut.cp_size, cut.logic.arithmetic)
     for rank in range(cut.cp_size):
         none, here, more = (cut.rules.local_len(cut, rank, at, total) for at in (0, length, length + 1))
         yield Goal(f"rank {rank}", (), (Fact("its tokens among the first 0", none, "=", 0),))
@@ -209,12 +213,15 @@ def local_lens(cut: Cut, ask: Ask) -> Iterator[Goal]:
         yield Goal(f"rank {rank}", _inside(length, total), (step,), (("length", length),))
 
 
-ROWS_HAVE_ONE_WRITER = Obligation("rows_have_one_writer", "each row is written by exactly one rank", (one_writer,))
+ROWS_HAVE_ONE_WRITER = Obligation(
+    "rows_have_one_writer", "each row is written by exactly one rank", (one_writer,), tells_decodes=True
+)
 RESTORE_IS_BIJECTION = Obligation(
     "restore_is_bijection",
     "shard, gather, restore: each row of 0 to nnz - 1 comes back, once",
     (places, blocks, gathered, restored),
     (place_ranges, rows),
+    tells_decodes=True,
 )
 PAD_TARGET_IS_LEAST = Obligation(
     "pad_target_is_least",
@@ -223,19 +230,25 @@ PAD_TARGET_IS_LEAST = Obligation(
     loosens=(*BETWEEN_REQUESTS, "fullest"),
 )
 RANK_LENS_COUNT_ROWS = Obligation(
-    "rank_lens_count_rows", "nnz_local is the number of the rank's rows, padding not counted", (counted,), (rank_lens,)
+    "rank_lens_count_rows",
+    "nnz_local is the number of the rank's rows, padding not counted",
+    (counted,),
+    (rank_lens,),
+    tells_decodes=True,
 )
 POSITIONS_MATCH_ROWS = Obligation(
-    "positions_match_rows", "position is prefix + index, causal_len one more, in local order", of_batch=(positions,)
+    "positions_match_rows",
+    "position is prefix + index, causal_len one more, in local order",
+    of_batch=(positions,),
 )
 SLOTS_WRITTEN_ONCE = Obligation(
-    "slots_written_once", "the permuted out_cache_loc writes each row to its slot, once", (slots,)
+    "slots_written_once", "the permuted out_cache_loc writes each row to its slot, once", (slots,), tells_decodes=True
 )
 LOCAL_LENS_ADD_UP = Obligation(
     "local_lens_add_up",
-    "an interleave's local length of a global length counts the rank's tokens",
+    "the local length of a global length counts the rank's tokens among those that are dealt",
     (local_lens,),
-    applies=lambda layout: isinstance(layout, Interleave),
+    applies=lambda layout: isinstance(layout, DealtLayout),
 )
 
 OBLIGATIONS = (

@@ -1,13 +1,13 @@
 """A piece: the part of one request that a rank holds under one rule for its places.
 
-It is a head or a tail chunk of a zigzag, or all tokens of the request that an interleave deals to the rank. Tokens count
+It is a run of tokens of a chunked layout, or all tokens of the request that a dealt layout gives to the rank. Tokens count
 from the request's first new token, places from the rank's first row.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from dsa_cp.layouts import formulas
+from dsa_cp.layouts import DealtLayout, formulas
 from dsa_cp.tools.prove.terms import Claim, Logic, Term
 
 
@@ -59,7 +59,7 @@ class Chunk:
     Attributes:
         rank: the rank.
         request: the request.
-        half: 0 for its head chunk, 1 for its tail chunk.
+        name: which chunk of which request, for people.
         bounds: the first token, and the token after the last.
         written: 1 where the rank is the writer, else 0.
         first_place: place of the first row.
@@ -69,17 +69,12 @@ class Chunk:
 
     rank: int
     request: int
-    half: int
+    name: str
     bounds: tuple[Term, Term]
     written: Term
     first_place: Term
     extend_len: Term
     logic: Logic
-
-    @property
-    def name(self) -> str:
-        """Head or tail chunk of its request."""
-        return f"{('head', 'tail')[self.half]} chunk of request {self.request}"
 
     @property
     def stop_place(self) -> Term:
@@ -108,23 +103,25 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """A piece that is every token of a request that an interleave deals to the rank.
+    """A piece that is every token of a request that is dealt to the rank.
 
     Attributes:
-        block: consecutive tokens that stay together.
+        layout: what deals the tokens.
         cp_size: ranks.
         rank: the rank.
         request: the request.
         first_token: where the request starts in the flattened batch.
+        total: tokens of the flattened batch, engine padding included.
         lens: tokens of the request without engine padding, and with it.
         logic: what these values are.
     """
 
-    block: int
+    layout: DealtLayout
     cp_size: int
     rank: int
     request: int
     first_token: Term
+    total: Term
     lens: tuple[Term, Term]
     logic: Logic
 
@@ -153,14 +150,14 @@ class Deal:
     def holds(self, token: Term) -> Claim:
         """Return whether a token is dealt to the rank."""
         ops = self.logic.arithmetic
-        return formulas.interleave_owner(self.first_token + token, self.block, self.cp_size, ops) == self.rank
+        return self.layout.owner(self.first_token + token, self.total, self.cp_size, ops) == self.rank
 
     def place(self, token: Term) -> Term:
         """Return the place of a token of the share: the rank's tokens before it."""
         ops = self.logic.arithmetic
-        return formulas.interleave_count(self.first_token + token, self.block, self.cp_size, self.rank, ops)
+        return self.layout.count(self.first_token + token, self.total, self.cp_size, self.rank, ops)
 
     def token(self, place: Term) -> Term:
         """Return the token at a place of the share."""
-        flat = formulas.interleave_token(place, self.block, self.cp_size, self.rank, self.logic.arithmetic)
+        flat = self.layout.token_at(place, self.total, self.cp_size, self.rank, self.logic.arithmetic)
         return flat - self.first_token

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from dsa_contracts.dsa.layout import Layout, Segment
-from dsa_cp.layouts import layout_by_name
+from dsa_contracts.dsa.layout import Layout
+from dsa_cp.tools.prove.agreement import NAME as AGREEMENT
+from dsa_cp.tools.prove.held import held_rows
 from dsa_cp.tools.prove.results import Counterexample, Outcome, Result
 from dsa_cp.tools.prove.wrong import Variant
 
 HEADERS = ["obligation", "layouts", "cp_size", "requests", "result", "s"]
 
 _RELATIONS = {"=": "", ">=": "at least ", "<": "below "}
-_LONG_RUN = 8
-"""Tokens in a row that are written out; longer runs are written by their ends."""
 
 
 def table_rows(results: Sequence[Result]) -> list[list[str]]:
@@ -22,7 +21,7 @@ def table_rows(results: Sequence[Result]) -> list[list[str]]:
     merged: dict[tuple[str, str, str, str], list[Result]] = {}
     for (obligation, outcome, _), found in by_layout.items():
         sizes = dict.fromkeys(str(result.cp_size) for result in found)
-        requests = dict.fromkeys("any" if result.requests is None else str(result.requests) for result in found)
+        requests = dict.fromkeys(result.requests_text for result in found)
         merged.setdefault((obligation, outcome.value, " ".join(sizes), " ".join(requests)), []).extend(found)
     asked = list(dict.fromkeys(result.layout for result in results))
     return [
@@ -68,39 +67,18 @@ def batch_text(result: Result) -> str:
     return f"{result.layout}, {result.cp_size} ranks, {requests}"
 
 
-def counterexample_text(result: Result, found: Counterexample, variant: Variant | None) -> str:
+def counterexample_text(result: Result, layout: Layout, found: Counterexample, variant: Variant | None = None) -> str:
     """Return a refuted result with lengths, what each rank holds, what is wrong and what is right."""
     head = f"{result.obligation} is false: {batch_text(result)}"
     lens = f"extend {list(found.extend_lens)}, prefix {list(found.prefix_lens)}, padded {list(found.padded_lens)}"
     facts = [("lens", f"{lens}, row_alignment {found.row_alignment}")]
-    facts += held_rows(layout_by_name(result.layout), result.cp_size, found.extend_lens, found.padded_lens)
+    facts.append(("decodes", ", ".join(f"request {each}" for each, is_decode in enumerate(found.decodes) if is_decode)))
+    if result.obligation != AGREEMENT:  # where code and formulas differ, both are shown below
+        facts += held_rows(layout, result.cp_size, found.extend_lens, found.padded_lens, found.decodes)
     values = "".join(f", {name} {value}" for name, value in found.values)
     facts.append(("at", f"{found.about}{values}"))
     facts.append(("says", f"{found.what}: {found.says}"))
     facts.append(("right", f"{_RELATIONS[found.relation]}{found.right}"))
     if variant is not None:
         facts += [("formula", variant.formula), ("instead", variant.right), ("source", variant.source)]
-    return "\n".join([head, *(f"  {label:<9} {text}" for label, text in facts)])
-
-
-def held_rows(layout: Layout, cp_size: int, extend_lens: Sequence[int], padded_lens: Sequence[int]) -> list[tuple[str, str]]:
-    """Return what each rank holds, in local order, as (`rank r`, tokens); ranks without rows share the last line."""
-    held, empty = [], []
-    for rank, table in enumerate(layout.segment_tables(padded_lens, cp_size)):
-        marks = ("" if written else " (copy, not written)" for written in table.written.tolist())
-        texts = (_segment_text(segment, extend_lens[segment.request]) for segment in table.listed())
-        line = " | ".join(text + mark for text, mark in zip(texts, marks, strict=True))
-        if line:
-            held.append((f"rank {rank}", line))
-        else:
-            empty.append(str(rank))
-    return [*held, *([("no rows", f"on rank {', '.join(empty)}")] if empty else [])]
-
-
-def _segment_text(segment: Segment, extend_len: int) -> str:
-    """Return request and tokens of a segment; `_` is a token of engine padding."""
-    tokens = [str(token) for token in range(segment.start, min(segment.stop, extend_len))]
-    padding = ["_"] * (segment.stop - max(segment.start, min(segment.stop, extend_len)))
-    if len(tokens) > _LONG_RUN:
-        tokens = [f"{tokens[0]}..{tokens[-1]}"]
-    return f"request {segment.request}: {' '.join([*tokens, *padding])}"
+    return "\n".join([head, *(f"  {label:<9} {text}" for label, text in facts if text)])

@@ -5,11 +5,12 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How an attempt ended."""
+    """How an attempt ended; `matched` is found on samples, and no proof."""
 
     PROVEN = "proven"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
+    MATCHED = "matched"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Counterexample:
         says: what the formulas say.
         relation: how that must relate to `right`: `=`, `>=` or `<`.
         right: what is right.
+        decodes: whether each request is a decode; empty where none is.
     """
 
     extend_lens: tuple[int, ...]
@@ -39,6 +41,7 @@ class Counterexample:
     says: int | str
     relation: str
     right: int | str
+    decodes: tuple[bool, ...] = ()
 
     @property
     def total(self) -> int:
@@ -63,6 +66,7 @@ class Counterexample:
             "says": self.says,
             "relation": self.relation,
             "right": self.right,
+            "decodes": [request for request, is_decode in enumerate(self.decodes) if is_decode],
         }
 
 
@@ -74,9 +78,9 @@ class Result:
         obligation: name of the fact.
         layout: written name of the layout.
         cp_size: ranks.
-        requests: requests of the batch; None: any number of them.
+        requests: requests of the batch; None: any number of them, or many batches that were sampled.
         outcome: how it ended.
-        goals: goals that were looked at.
+        goals: goals that were looked at; of what is sampled, batches.
         seconds: how long it took.
         counterexample: where it is refuted.
         open_goal: what the first goal was about that is neither proven nor refuted with lengths.
@@ -92,13 +96,20 @@ class Result:
     counterexample: Counterexample | None = None
     open_goal: str = ""
 
+    @property
+    def requests_text(self) -> str:
+        """Requests of the batch in words."""
+        if self.outcome is Outcome.MATCHED:
+            return "sampled"
+        return "any" if self.requests is None else str(self.requests)
+
     def as_json(self) -> dict[str, object]:
         """Return the result as one object."""
         return {
             "obligation": self.obligation,
             "layout": self.layout,
             "cp_size": self.cp_size,
-            "requests": "any" if self.requests is None else self.requests,
+            "requests": self.requests_text if self.requests is None else self.requests,
             "outcome": self.outcome.value,
             "goals": self.goals,
             "seconds": round(self.seconds, 3),

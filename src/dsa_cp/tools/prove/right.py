@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dsa_cp.layouts import VllmZigzag, formulas
+from dsa_cp.layouts import formulas
 from dsa_cp.tools.prove.cut import Cut, Rules
 from dsa_cp.tools.prove.pieces import Piece
 from dsa_cp.tools.prove.terms import Ask, Term
@@ -19,24 +19,37 @@ def first_token(cut: Cut, request: int) -> Term:
     return sum(cut.padded[:request])
 
 
+def total(cut: Cut) -> Term:
+    """Return the tokens of all requests, engine padding included."""
+    return sum(cut.padded)
+
+
+def ordinal(cut: Cut, request: int) -> Term:
+    """Return the decodes before this request."""
+    return sum(cut.decodes[:request])
+
+
 def first_place(cut: Cut, rank: int, slot: int) -> Term:
-    """Return the rows of the rank's slots before this one."""
-    bounds = [cut.bounds(rank, before) for before in range(slot)]
-    return sum(stop - start for start, stop in bounds)
+    """Return the rows of the rank's slots before this one, summed up as `cumsum` does: each sum is the last and one more."""
+    if slot == 0:
+        return 0
+    start, stop = cut.bounds(rank, slot - 1)
+    return first_place(cut, rank, slot - 1) + (stop - start)
 
 
 def rows(cut: Cut, rank: int) -> Term:
-    """Return the rows of all slots of the rank; of an interleave, its tokens among all."""
-    if cut.block:
-        return cut.count_before(rank, sum(cut.padded))
-    return first_place(cut, rank, 2 * cut.num_requests)
+    """Return the rows of all slots of the rank; of a dealt layout, its tokens among all."""
+    if cut.dealt is not None:
+        return cut.count_before(rank, cut.rules.total(cut))
+    return first_place(cut, rank, len(cut.slots))
 
 
 def written(cut: Cut, rank: int, request: int) -> Term:
-    """Return 1 where the rank writes its rows of the request; only vLLM's zigzag holds rows that it does not write."""
-    if isinstance(cut.layout, VllmZigzag):
-        return formulas.vllm_written(cut.padded[request], cut.cp_size, rank, cut.logic.arithmetic)
-    return 1
+    """Return 1 where the rank writes its rows of the request."""
+    if cut.dealt is not None:
+        return 1
+    is_written = cut.chunked.decode_written if cut.is_decode(request) else cut.chunked.written
+    return is_written(cut.padded[request], cut.cp_size, rank, cut.logic.arithmetic)
 
 
 def fullest(cut: Cut) -> Term:
@@ -96,13 +109,15 @@ def slot_row(cut: Cut, piece: Piece, token: Term) -> Term:
 
 
 def local_len(cut: Cut, rank: int, length: Term, total: Term) -> Term:
-    """Return an interleave's rows of the rank among the first `length` tokens, from that global length alone."""
+    """Return a dealt layout's rows of the rank among the first `length` tokens, from that global length alone."""
     return cut.count_before(rank, length)
 
 
 RIGHT = Rules(
     first_row=first_row,
     first_token=first_token,
+    total=total,
+    ordinal=ordinal,
     first_place=first_place,
     rows=rows,
     written=written,
@@ -118,7 +133,7 @@ RIGHT = Rules(
 )
 
 
-BETWEEN_REQUESTS = ("first_row", "first_token", "first_place", "rows", "rank_len")
+BETWEEN_REQUESTS = ("first_row", "first_token", "total", "ordinal", "first_place", "rows", "rank_len")
 """Rules whose values depend on all requests of a batch."""
 
 

@@ -1,6 +1,7 @@
 """z3: proves a goal for all lengths, or finds the smallest lengths under which it is false. Nothing else imports z3."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from time import monotonic
 from typing import Any
@@ -50,14 +51,34 @@ def _both(left: Claim, right: Claim) -> Claim:
     return z3.And(left, right)
 
 
+@contextmanager
+def no_truth_values() -> Iterator[None]:
+    """While open, z3 claims have no truth value, so that a formula which branches on one raises TypeError.
+
+    z3 itself gives `a == b` one: whether the two are the same term. A formula with `if length == 5` would be proven of its
+    other branch alone.
+    """
+
+    def refuse(claim: Any) -> bool:
+        raise TypeError(f"{claim} is for all lengths, and neither true nor false")
+
+    theirs = z3.AstRef.__bool__
+    z3.AstRef.__bool__ = refuse
+    try:
+        yield
+    finally:
+        z3.AstRef.__bool__ = theirs
+
+
 Z3_LOGIC = Logic(Arithmetic(_divide, _smaller, _larger, _choose), _both)
 
 
 class Unknowns:
     """The lengths of a batch and whatever else goals are for all of, as z3 integers."""
 
-    def __init__(self, num_requests: int) -> None:
-        """Make the lengths of a batch that may be any legal ones."""
+    def __init__(self, num_requests: int, decodes: tuple[bool, ...] = ()) -> None:
+        """Make the lengths of a batch that may be any legal ones; which of its requests are decodes is given."""
+        self.decodes = decodes
         self.extend = self._lens("extend", num_requests)
         self.prefix = self._lens("prefix", num_requests)
         self.padded = self._lens("padded", num_requests)
@@ -188,4 +209,5 @@ def _read(goal: Goal, unknowns: Unknowns, model: Any) -> Counterexample:
         number(fact.says),
         fact.relation,
         number(fact.right),
+        unknowns.decodes if any(unknowns.decodes) else (),
     )

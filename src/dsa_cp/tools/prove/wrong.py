@@ -40,7 +40,7 @@ def total_less_padded(cut: Cut, request: int) -> Term:
 
 def real_lens_per_rank(cut: Cut, rank: int, slot: int) -> Term:
     """Return (real tokens of the requests before) // cp_size; behind it, the tail after the head."""
-    request, half = cut.slot(slot)
+    request, half = cut.slots[slot]
     start, stop = cut.bounds(rank, slot - half)
     return cut.logic.arithmetic.divide(sum(cut.extend[:request]), cut.cp_size) + half * (stop - start)
 
@@ -116,9 +116,9 @@ class Variant:
     assumes: Callable[[Cut], list[Claim]] = field(default=_nothing, repr=False)
 
 
-_ZIGZAGS = ("zigzag", "vllm_zigzag")
+_ZIGZAGS = ("zigzag", "vllm_zigzag", "vllm_replicated")
 _BLOCKS = ("interleave(block=16)", "interleave(block=64)")
-_ALL = ("zigzag", "interleave", *_BLOCKS, "vllm_zigzag")
+_ALL = ("zigzag", "interleave", *_BLOCKS, "vllm_zigzag", "vllm_replicated")
 
 _VARIANTS = (
     Variant(
@@ -209,7 +209,7 @@ _VARIANTS = (
         "rank 0 writes it for all ranks",
         "vLLM 0.33, replicated_requests of pcp_manager.py",
         obligations.ROWS_HAVE_ONE_WRITER,
-        ("vllm_zigzag",),
+        ("vllm_replicated",),
         replace(RIGHT, written=always_written),
     ),
     Variant(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dsa_contracts.core import marks
 from dsa_contracts.dsa import states
 from dsa_cp.tools.review.changes import CALLERS, IMPLEMENTATIONS, KERNELS, READERS, Change, breaking_first, replaced
-from dsa_cp.tools.review.facts import ContractFacts, ParamFacts, StageFacts, TensorFacts
+from dsa_cp.tools.review.contract_facts import ContractFacts, ParamFacts, StageFacts, TensorFacts
 from dsa_cp.tools.review.invariant_diff import advice_changes, flow_changes, invariant_changes, raises_changes
 from dsa_cp.tools.review.vocabulary_diff import code_changes, format_changes, variable_changes
 

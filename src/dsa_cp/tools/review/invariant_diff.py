@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dsa_cp.tools.review.changes import CALLERS, IMPLEMENTATIONS, READERS, Change, replaced
-from dsa_cp.tools.review.facts import InvariantFacts, StageFacts
+from dsa_cp.tools.review.contract_facts import InvariantFacts, StageFacts
 
 Key = tuple[str, str]
 """Name and subject: what tells the invariants of a stage apart."""

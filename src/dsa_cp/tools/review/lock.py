@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.tools.review.facts import ContractFacts
+from dsa_cp.tools.review.contract_facts import ContractFacts
 from dsa_cp.tools.whole_files import read_text
 
 SCHEMA = 1

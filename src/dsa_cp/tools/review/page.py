@@ -10,14 +10,14 @@ from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.layouts import Interleave
 from dsa_cp.planner.replay import replay
 from dsa_cp.planner.search import Path, legal_paths
-from dsa_cp.tools.review.catalogue import catalogue, environment
+from dsa_cp.tools.review.contract_facts import ROW_FORMATS
 from dsa_cp.tools.review.drawings.flow import flow_drawing, gather_at
 from dsa_cp.tools.review.drawings.formats import format_drawing
 from dsa_cp.tools.review.drawings.journey import journey_drawing
 from dsa_cp.tools.review.drawings.scene import LAYOUTS, Scene
-from dsa_cp.tools.review.drawings.stages import stage_drawing
+from dsa_cp.tools.review.drawings.stage_drawings import stage_drawing
 from dsa_cp.tools.review.drawings.svg import Sheet
-from dsa_cp.tools.review.facts import ROW_FORMATS
+from dsa_cp.tools.review.stage_catalogue import catalogue, environment
 from dsa_cp.tools.stage_table import stage_contracts
 
 

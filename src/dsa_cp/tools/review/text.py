@@ -3,8 +3,8 @@
 import textwrap
 from collections.abc import Sequence
 
-from dsa_cp.tools.review.catalogue import StageView, stage_views
-from dsa_cp.tools.review.facts import InvariantFacts, ParamFacts
+from dsa_cp.tools.review.contract_facts import InvariantFacts, ParamFacts
+from dsa_cp.tools.review.stage_catalogue import StageView, stage_views
 
 _LABEL = 10
 """Width of the column of labels."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from dsa_cp.tools.review.changes import CALLERS, IMPLEMENTATIONS, KERNELS, READERS, Change, replaced
-from dsa_cp.tools.review.facts import ContractFacts, PartFacts
+from dsa_cp.tools.review.contract_facts import ContractFacts, PartFacts
 
 T = TypeVar("T")
 

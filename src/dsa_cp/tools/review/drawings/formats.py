@@ -3,8 +3,8 @@
 from dsa_contracts.core.marks import DType
 from dsa_contracts.core.matching import dtype_mark_text
 from dsa_contracts.dsa.row_formats import RowFormat
+from dsa_cp.tools.review.contract_facts import ROW_FORMATS
 from dsa_cp.tools.review.drawings.svg import WIDTH, Drawing, Sheet, number
-from dsa_cp.tools.review.facts import ROW_FORMATS
 
 _LOOKS = {"k_rope": "f1", "scales": "f2"}
 """Looks of the parts that are not the latent or the indexer's key."""

@@ -19,7 +19,7 @@ from dsa_contracts.dsa.states import Global, Local, PerRequest, Pool, Sequence, 
 from dsa_cp.layer.local_batch import local_batch, padded_local_batch
 from dsa_cp.numerics.rows import take_rows
 from dsa_cp.tools.review.probe.cases import Case
-from dsa_cp.tools.review.probe.probe_sizes import CP_RANK, CP_SIZE, HEADS, ROPE, probe_batch, sizes_for
+from dsa_cp.tools.review.probe.sizes import CP_RANK, CP_SIZE, HEADS, ROPE, probe_batch, sizes_for
 
 _PITCH = 8
 """Elements that a row has beyond its width where a contract leaves row strides free; keeps every part of it aligned."""

@@ -22,7 +22,7 @@ from dsa_contracts.dsa.dims import (
 from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat, index_bf16_format, index_fp8_format
 from dsa_contracts.dsa.states import Bf16Row, Global, Local, Packed, PackedRowStride, Pool, RankMajor, Raw, Rotated, Sequence
 from dsa_cp.layouts import Interleave
-from dsa_cp.tools.review.probe.probe_sizes import model_for
+from dsa_cp.tools.review.probe.sizes import model_for
 
 AnyFormat = RowFormat[object, DType, DType]
 

@@ -15,7 +15,7 @@ from dsa_cp.comm import run_ranks
 from dsa_cp.tools.review.probe.arguments import Arguments, ProbeComm, arguments, branded
 from dsa_cp.tools.review.probe.cases import Case, cases_of
 from dsa_cp.tools.review.probe.fake import FITS, ProbeOutcome, fake_batch, faked, outcome_of
-from dsa_cp.tools.review.probe.probe_sizes import CP_SIZE
+from dsa_cp.tools.review.probe.sizes import CP_SIZE
 from dsa_cp.tools.stage_table import stage_contracts
 
 

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsa_cp.tools.review.rules.branches import CONTRACT_BRANCH, PATH_BRANCH
-from dsa_cp.tools.review.rules.codes import UNLISTED_CODE, UNTESTED_CODE
-from dsa_cp.tools.review.rules.dims import UNTIED_DIM
-from dsa_cp.tools.review.rules.files import SECOND_FILE, THREE_PLACES, UTILS
 from dsa_cp.tools.review.rules.findings import Finding, Rule
 from dsa_cp.tools.review.rules.getters import HIDDEN_INPUT
 from dsa_cp.tools.review.rules.hints import POSTPONED, UNRESOLVED
 from dsa_cp.tools.review.rules.imports import DIRECTION, ONE_PLACE
-from dsa_cp.tools.review.rules.sizes import LONG_FUNCTION, LONG_MODULE, NO_PYTHON
+from dsa_cp.tools.review.rules.lengths import LONG_FUNCTION, NO_PYTHON
+from dsa_cp.tools.review.rules.listed_codes import UNLISTED_CODE, UNTESTED_CODE
+from dsa_cp.tools.review.rules.names import ONE_CLASS, ONE_MODULE
 from dsa_cp.tools.review.rules.sources import Source, read_tree
+from dsa_cp.tools.review.rules.stage_files import SECOND_FILE, THREE_PLACES, UTILS
+from dsa_cp.tools.review.rules.untied_dims import UNTIED_DIM
 
 __all__ = ["RULES", "Finding", "Report", "Rule", "check_paths"]
 
@@ -31,9 +32,10 @@ RULES: tuple[Rule, ...] = (
     UNTIED_DIM,
     THREE_PLACES,
     UNTESTED_CODE,
-    LONG_MODULE,
     LONG_FUNCTION,
     UNLISTED_CODE,
+    ONE_MODULE,
+    ONE_CLASS,
 )
 """All rules, in the order of their codes."""
 

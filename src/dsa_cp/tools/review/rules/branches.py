@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_cp.planner.backends import CAPABILITIES
-from dsa_cp.tools.review.facts import ROW_FORMATS
+from dsa_cp.tools.review.contract_facts import ROW_FORMATS
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.sources import Source, Tree
 from dsa_cp.tools.review.rules.stubs import CONTRACT, bound_functions

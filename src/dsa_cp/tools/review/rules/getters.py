@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
-from dsa_cp.tools.review.rules.sources import Source, Tree
-from dsa_cp.tools.review.rules.stubs import bound_functions, dotted
+from dsa_cp.tools.review.rules.sources import Source, Tree, dotted
+from dsa_cp.tools.review.rules.stubs import bound_functions
 
 _GETTER = re.compile(r"(?:get|current|fetch|global)_[a-z]\w*")
 _ALWAYS = frozenset({"getenv", "current_stream", "current_device", "get_rank", "get_world_size"})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.sources import Source, Tree
-from dsa_cp.tools.review.rules.stubs import Bound, all_bound, bound_functions, last_name
+from dsa_cp.tools.review.rules.stubs import BoundFunction, all_bound, bound_functions, last_name
 
 _BUILTINS = frozenset(dir(builtins))
 
@@ -36,7 +36,7 @@ def unresolved(tree: Tree) -> Iterator[Finding]:
             yield finding(bound.source, node, "REV009", f"{function.name}: {name} in an annotation {why}")
 
 
-def _used_names(bound: Bound) -> Iterator[tuple[str, ast.expr]]:
+def _used_names(bound: BoundFunction) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that annotations use, those in quoted annotations included, each once."""
     seen = set()
     for _, hint in bound.hints:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from dsa_cp.tools.review.rules.findings import Finding, Rule, finding
 from dsa_cp.tools.review.rules.sources import Source, Tree
-from dsa_cp.tools.review.rules.stubs import imported
 
 _LAYERS = (
     ("dsa_contracts.core", 0),
@@ -49,7 +48,7 @@ def against_direction(tree: Tree) -> Iterator[Finding]:
     """Yield imports of a higher layer, and imports of the contracts that are not theirs."""
     for source in (*tree.under("dsa_contracts"), *tree.under("src")):
         own, seen = layer_of(module_name(source)), set()
-        for module, node in imported(source.tree):
+        for module, node in source.imports:
             place, layer = (module.partition(".")[0], node), layer_of(module)
             if own is None or place in seen:
                 continue
@@ -68,7 +67,7 @@ def in_several_places(tree: Tree) -> Iterator[Finding]:
     for library in LIBRARIES:
         places: dict[str, list[tuple[Source, object]]] = {}
         for source in (*tree.under("dsa_contracts"), *tree.under("src")):
-            nodes = [node for module, node in imported(source.tree) if module == library or module.startswith(f"{library}.")]
+            nodes = [node for module, node in source.imports if module == library or module.startswith(f"{library}.")]
             if nodes:
                 places.setdefault(_place(source), []).append((source, nodes[0]))
         home = max(places, key=lambda place: len(places[place]), default="")

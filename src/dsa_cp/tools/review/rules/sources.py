@@ -53,6 +53,11 @@ class Source:
         """All functions of the file, in the order of their lines."""
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
 
+    @cached_property
+    def imports(self) -> list[tuple[str, ast.stmt | ast.expr]]:
+        """What the file imports, with the node that does; every rule asks, and a walk is most of what a rule costs."""
+        return list(imported(self.tree))
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -78,6 +83,29 @@ class Tree:
     def code(self) -> Iterator[Source]:
         """The files that are no tests."""
         return (source for source in self.sources if not source.is_test)
+
+
+def dotted(node: ast.expr) -> str:
+    """Return `a.b.c` as written, an empty text for anything that is no chain of names."""
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt | ast.expr]]:
+    """Yield what a file imports, with the node that does: modules, and names with the module that they come from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node
+        elif isinstance(node, ast.Call) and dotted(node.func) in ("importlib.import_module", "import_module", "__import__"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first.value, node
 
 
 def read_tree(paths: Sequence[Path]) -> Tree:

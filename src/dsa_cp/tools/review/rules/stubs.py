@@ -11,7 +11,7 @@ STAGE = "stage"
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundFunction:
     """One function under a decorator of the house.
 
     Attributes:
@@ -48,48 +48,25 @@ def last_name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def dotted(node: ast.expr) -> str:
-    """Return `a.b.c` as written, an empty text for anything that is no chain of names."""
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def bound_functions(source: Source) -> list[Bound]:
+def bound_functions(source: Source) -> list[BoundFunction]:
     """Return the contracts and implementations of a file; a file that imports nothing of the house has none."""
-    if not any(module.partition(".")[0] == "dsa_contracts" for module, _ in imported(source.tree)):
+    if not any(module.partition(".")[0] == "dsa_contracts" for module, _ in source.imports):
         return []
     found = []
     for function in source.functions:
         for call in function.decorator_list:
             name = last_name(call.func) if isinstance(call, ast.Call) else None
             if isinstance(call, ast.Call) and name in (CONTRACT, STAGE):
-                found.append(Bound(source, function, name, call))
+                found.append(BoundFunction(source, function, name, call))
     return found
 
 
-def all_bound(tree: Tree, kind: str | None = None) -> Iterator[Bound]:
+def all_bound(tree: Tree, kind: str | None = None) -> Iterator[BoundFunction]:
     """Yield the contracts and implementations outside of tests, of one kind or of both."""
     for source in tree.code:
         for bound in bound_functions(source):
             if kind in (None, bound.kind):
                 yield bound
-
-
-def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt | ast.expr]]:
-    """Yield what a file imports, with the node that does: modules, and names with the module that they come from."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", node
-        elif isinstance(node, ast.Call) and dotted(node.func) in ("importlib.import_module", "import_module", "__import__"):
-            first = node.args[0] if node.args else None
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield first.value, node
 
 
 def texts(node: ast.AST) -> Iterator[str]:

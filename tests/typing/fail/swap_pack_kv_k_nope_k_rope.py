@@ -1,0 +1,18 @@
+"""The two parts of the key of `pack_kv`, swapped."""
+
+from dsa_contracts import CpBatch
+from dsa_contracts.dsa.aliases import KNope, KRope
+from dsa_contracts.dsa.dims import NnzLocal
+from dsa_contracts.dsa.row_formats import bf16_format
+from dsa_contracts.dsa.states import Local, Raw
+from dsa_cp.layouts import Zigzag
+from dsa_cp.stages import pack_kv
+
+
+def layer(
+    k_nope: KNope[Local[Zigzag], NnzLocal],
+    k_rope: KRope[Local[Zigzag], Raw, NnzLocal],
+    batch: CpBatch[Zigzag],
+) -> None:
+    pack_kv(k_nope, k_rope, bf16_format(), batch)
+    pack_kv(k_rope, k_nope, bf16_format(), batch)  # refused
