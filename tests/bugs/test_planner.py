@@ -10,7 +10,7 @@ from dsa_contracts.dsa.states import Rotated
 from dsa_cp.layer.setting import rank_major_loc
 from dsa_cp.layouts import Interleave, build_batches
 from dsa_cp.planner import Plan, PlanOptions, plan_for
-from dsa_cp.planner.backends import CAPABILITIES, Fact
+from dsa_cp.planner.backends import CAPABILITIES, Cited
 from tests.stages.branded import RANK, ROPE, batches, local, normal
 from tests.stages.calls import call, refusal, refused, valid_args
 
@@ -54,7 +54,7 @@ def test_b03_gathered_k_with_local_positions_is_refused_by_its_row_count() -> No
 
 
 def test_b10_a_backend_that_does_not_declare_context_parallelism_is_refused_under_it() -> None:
-    backend = replace(CAPABILITIES["flashmla_sparse"], context_parallel=Fact((), "does not say so"))
+    backend = replace(CAPABILITIES["flashmla_sparse"], context_parallel=Cited((), "does not say so"))
     known = {"flashmla_sparse": backend}
     error = refusal(plan, "flashmla_sparse", "bf16", known)
     text = "flashmla_sparse does not declare context parallelism in prefill"

@@ -8,7 +8,7 @@ import pytest
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner import PlanOptions, plan_for
-from dsa_cp.planner.backends import CAPABILITIES, Fact, IntRule, Reading
+from dsa_cp.planner.backends import CAPABILITIES, Cited, IntRule, Reading
 from dsa_cp.planner.refusals import CHECKS, ask, first_refusal
 from dsa_cp.planner.upstream_differences import REFUSALS
 from tests.planner.asking import options, plan, refusal, with_backend
@@ -78,7 +78,7 @@ def test_counts_are_checked_by_the_backends_own_rules(name: str, wrong: int, rig
 
 
 def test_b26_a_block_table_rule_of_one_backend_is_not_asked_of_another() -> None:
-    strict = replace(TRTLLM, name="strict", block_table_widths=Fact((IntRule(low=4, multiple_of=4),), FOUND))
+    strict = replace(TRTLLM, name="strict", block_table_widths=Cited((IntRule(low=4, multiple_of=4),), FOUND))
     known = with_backend(strict)
     assert plan(page_size=32, block_table_width=33).placement == "rope_quantize_gather"
     assert refusal(known, backend="strict", page_size=32, block_table_width=33).splitlines()[:3] == [
@@ -94,7 +94,7 @@ def test_counts_that_are_not_given_are_not_checked() -> None:
 
 
 def test_a_layout_that_a_backend_does_not_take_is_refused_where_ranks_share_the_batch() -> None:
-    known = with_backend(replace(TRTLLM, name="picky", layouts=Fact(("interleave",), FOUND)))
+    known = with_backend(replace(TRTLLM, name="picky", layouts=Cited(("interleave",), FOUND)))
     assert refusal(known, backend="picky", layout="zigzag") == (
         "PlanError DSA401: picky does not take layout zigzag\n"
         "  expected  interleave\n"
@@ -106,7 +106,7 @@ def test_a_layout_that_a_backend_does_not_take_is_refused_where_ranks_share_the_
 
 
 def test_b10_a_path_that_does_not_declare_context_parallelism_is_refused() -> None:
-    known = with_backend(replace(TRTLLM, name="global_offsets", context_parallel=Fact((), FOUND)))
+    known = with_backend(replace(TRTLLM, name="global_offsets", context_parallel=Cited((), FOUND)))
     assert refusal(known, backend="global_offsets", cp_size=8) == (
         "PlanError DSA401: global_offsets does not declare context parallelism in prefill\n"
         "  because   its query offsets may run over the whole batch, its buffers hold this rank's rows\n"

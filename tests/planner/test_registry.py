@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from dsa_contracts.core.errors import ArgumentError
-from dsa_cp.planner.backends import CAPABILITIES, Capability, Fact, IntRule
+from dsa_cp.planner.backends import CAPABILITIES, Capability, Cited, IntRule
 from dsa_cp.planner.capabilities import UNKNOWN, read_capabilities
 from tests.planner.asking import plan, refusal
 
@@ -41,9 +41,9 @@ def test_a_backend_from_a_file_is_planned_like_any_other(tmp_path: Path) -> None
 def test_what_a_file_leaves_out_is_unknown_and_does_no_harm(tmp_path: Path) -> None:
     known = read_capabilities(file_of(tmp_path, RECORD))
     mine = known["mine"]
-    assert mine.zero_length_rows == Fact(value=False, source=UNKNOWN)
-    assert mine.lse == Fact("not returned", UNKNOWN)
-    assert mine.halves_strides == Fact("Contiguous", UNKNOWN)
+    assert mine.zero_length_rows == Cited(value=False, source=UNKNOWN)
+    assert mine.lse == Cited("not returned", UNKNOWN)
+    assert mine.halves_strides == Cited("Contiguous", UNKNOWN)
     assert refusal(known, backend="mine", kv_format="fp8_656").splitlines()[0] == (
         "PlanError DSA401: mine does not declare context parallelism in prefill"
     )
@@ -130,10 +130,10 @@ def test_one_file_does_not_name_a_backend_twice(tmp_path: Path) -> None:
         read_capabilities(file_of(tmp_path, RECORD, RECORD))
 
 
-def facts_of(capability: Capability) -> dict[str, Fact[object]]:
+def facts_of(capability: Capability) -> dict[str, Cited[object]]:
     """Return every fact of a capability by name."""
     hints = get_type_hints(Capability)
-    return {name: getattr(capability, name) for name, hint in hints.items() if get_origin(hint) is Fact}
+    return {name: getattr(capability, name) for name, hint in hints.items() if get_origin(hint) is Cited}
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.planner.backends import Capability, Rotation
 from dsa_cp.planner.options import PlanOptions
-from dsa_cp.planner.refusals import Question
+from dsa_cp.planner.refusals import PlanQuestion
 from dsa_cp.planner.replay import replay
 from dsa_cp.planner.search import Path, is_view, legal_paths
 
@@ -76,7 +76,7 @@ class Candidate:
     problem: str
 
 
-def candidates(question: Question) -> tuple[Candidate, ...]:
+def candidates(question: PlanQuestion) -> tuple[Candidate, ...]:
     """Return every legal placement into the pool's row format: those that can run first, cheapest first, then by name."""
     options = question.options
     paths = [path for path in legal_paths(type(options.made_layout)) if path.row_format == options.kv_format]
@@ -84,7 +84,7 @@ def candidates(question: Question) -> tuple[Candidate, ...]:
     return tuple(sorted(made, key=lambda candidate: (bool(candidate.problem), candidate.cost, candidate.path.name)))
 
 
-def problem_of(path: Path, question: Question) -> str:
+def problem_of(path: Path, question: PlanQuestion) -> str:
     """Return why the running backend cannot take a path, an empty text where it can."""
     options, capability = question.options, question.running
     reading = capability.reading(options.kv_format, options.phase)
@@ -111,7 +111,7 @@ def _rotation_problem(path: Path, capability: Capability, rotation: Rotation, op
     return ""
 
 
-def choose(question: Question) -> Candidate:
+def choose(question: PlanQuestion) -> Candidate:
     """Return the cheapest placement that the backend can run; raises PlanError DSA401 where there is none."""
     found = candidates(question)
     if found and not found[0].problem:
@@ -126,10 +126,10 @@ def choose(question: Question) -> Candidate:
     )
 
 
-def _has_placement(question: Question, other: Capability) -> bool:
+def _has_placement(question: PlanQuestion, other: Capability) -> bool:
     """Whether another backend, in the place of the running one, has a placement."""
     name = f"{question.options.phase}_backend"
-    asked = Question(question.options.model_copy(update={name: other.name}), question.known)
+    asked = PlanQuestion(question.options.model_copy(update={name: other.name}), question.known)
     return any(not candidate.problem for candidate in candidates(asked))
 
 

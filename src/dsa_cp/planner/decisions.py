@@ -8,7 +8,7 @@ from dsa_contracts.dsa.row_formats import index_bf16_format, index_fp8_format
 from dsa_cp.planner.choice import Candidate, effects
 from dsa_cp.planner.keys import KeyState, format_named
 from dsa_cp.planner.moves import Move, optional_metadata
-from dsa_cp.planner.refusals import Question
+from dsa_cp.planner.refusals import PlanQuestion
 
 _SCALES = ("one", "layer", "rows")
 
@@ -34,7 +34,7 @@ class MetadataNeed(BaseModel):
     source: str
 
 
-def decisions(question: Question, chosen: Candidate) -> tuple[Decision, ...]:
+def decisions(question: PlanQuestion, chosen: Candidate) -> tuple[Decision, ...]:
     """Return what is decided for a question and a placement, in a fixed order."""
     return (
         _gather(question, chosen),
@@ -58,7 +58,7 @@ def gather_at(moves: tuple[Move, ...]) -> int:
     return next(at for at, move in enumerate(moves) if move.contract.comm_param is not None)
 
 
-def _gather(question: Question, chosen: Candidate) -> Decision:
+def _gather(question: PlanQuestion, chosen: Candidate) -> Decision:
     """Say where K is gathered."""
     options, path = question.options, chosen.path
     at = gather_at(path.moves)
@@ -71,7 +71,7 @@ def _gather(question: Question, chosen: Candidate) -> Decision:
     return Decision(what="gather", value=f"after {before}", reason=reason)
 
 
-def _rotation(question: Question, chosen: Candidate) -> Decision:
+def _rotation(question: PlanQuestion, chosen: Candidate) -> Decision:
     """Say who rotates K."""
     options, capability = question.options, question.running
     rotation = capability.rotation(options.kv_format)
@@ -96,7 +96,7 @@ def _slots(chosen: Candidate) -> Decision:
     return Decision(what="slots", value=source, reason=reason)
 
 
-def _kv_scale(question: Question) -> Decision:
+def _kv_scale(question: PlanQuestion) -> Decision:
     """Say which scale stored values have: the smallest freedom of the two backends (B21)."""
     options = question.options
     readings = [capability.reading(options.kv_format, phase) for capability, phase in question.users]
@@ -110,7 +110,7 @@ def _kv_scale(question: Question) -> Decision:
     return Decision(what="kv_scale", value=least.kv_scale, reason=reasons[least.kv_scale], source=least.source)
 
 
-def _padding_length(question: Question) -> Decision:
+def _padding_length(question: PlanQuestion) -> Decision:
     """Say which length padding rows have (B33)."""
     fact = question.running.zero_length_rows
     if fact.value:
@@ -119,7 +119,7 @@ def _padding_length(question: Question) -> Decision:
     return Decision(what="padding_length", value="1", reason=reason, source=fact.source)
 
 
-def _halves_strides(question: Question) -> Decision:
+def _halves_strides(question: PlanQuestion) -> Decision:
     """Say which strides split_kv is asked for where an engine's cache write takes halves."""
     fact = question.running.halves_strides
     reason = (
@@ -128,7 +128,7 @@ def _halves_strides(question: Question) -> Decision:
     return Decision(what="halves_strides", value=fact.value, reason=reason, source=fact.source)
 
 
-def _reading(question: Question) -> Decision:
+def _reading(question: PlanQuestion) -> Decision:
     """Say how the pool is read."""
     options = question.options
     reading = question.running.reading(options.kv_format, options.phase)
@@ -138,7 +138,7 @@ def _reading(question: Question) -> Decision:
     return Decision(what="reading", value="converted", reason=reading.converts, source=reading.source)
 
 
-def _index_key(question: Question, chosen: Candidate) -> Decision:
+def _index_key(question: PlanQuestion, chosen: Candidate) -> Decision:
     """Say whether the indexer's key may ride in K's rows."""
     index = index_fp8_format() if format_named(question.options.kv_format).is_quantized else index_bf16_format()
     if "wire" not in effects(chosen.path, question.options.ranks):
@@ -149,7 +149,7 @@ def _index_key(question: Question, chosen: Candidate) -> Decision:
     return Decision(what="index_key", value="may ride in K's row", reason=reason)
 
 
-def metadata_needs(question: Question, chosen: Candidate) -> tuple[MetadataNeed, ...]:
+def metadata_needs(question: PlanQuestion, chosen: Candidate) -> tuple[MetadataNeed, ...]:
     """Return what the engine must build: optional fields that the stages read, and what the backend needs (B29)."""
     options, capability = question.options, question.running
     found = {}

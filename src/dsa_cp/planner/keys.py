@@ -11,7 +11,7 @@ from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat
 from dsa_contracts.dsa.states import Global, Packed, Pool, Rotated
 
 if TYPE_CHECKING:
-    from dsa_cp.planner.moves import Held, Move, State
+    from dsa_cp.planner.moves import Held, Holdings, Move
 
 DIMS: dict[type[Dim], int] = {KvLoraRank: 512, QkRopeHeadDim: 64}
 """Widths that bytes are counted with: those of DeepSeek-V3.2 and GLM-5."""
@@ -65,7 +65,7 @@ def format_named(name: str) -> RowFormat[object, object, object]:  # type: ignor
     return KV_FORMATS[name](DIMS[KvLoraRank], DIMS[QkRopeHeadDim])
 
 
-def key_state(state: "State") -> KeyState:
+def key_state(state: "Holdings") -> KeyState:
     """Return what K is, from the tensors that are held for it."""
     held = [tensor for tensor in state if tensor.is_key]
     if len(held) == 1:

@@ -7,7 +7,7 @@ from dsa_cp.planner.backends import Capability
 from dsa_cp.planner.choice import Cost, candidates, choose, cost_of, misfit_with_early_gather
 from dsa_cp.planner.options import PlanOptions
 from dsa_cp.planner.plan import Plan, Rejected, plan_facts
-from dsa_cp.planner.refusals import Question, ask, refuse_what_cannot_work
+from dsa_cp.planner.refusals import PlanQuestion, ask, refuse_what_cannot_work
 from dsa_cp.planner.search import Path, legal_paths
 
 
@@ -33,7 +33,7 @@ def make(options: PlanOptions, known: Mapping[str, Capability], placement: str |
     return Plan.model_validate(data, context={"capabilities": known})
 
 
-def rejected(question: Question, chosen: Path) -> tuple[Rejected, ...]:
+def rejected(question: PlanQuestion, chosen: Path) -> tuple[Rejected, ...]:
     """Return the placements that a plan was not made with: those that can run, those that cannot, those that do not fit."""
     options, found = question.options, []
     best = cost_of(chosen, options)

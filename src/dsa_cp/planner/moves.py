@@ -41,7 +41,7 @@ class Held:
     maker: str
 
 
-State = tuple[Held, ...]
+Holdings = tuple[Held, ...]
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Move:
     """
 
     contract: StageContract
-    taken: State
+    taken: Holdings
     sources: tuple[tuple[str, str], ...]
-    made: State
+    made: Holdings
     strides: object
 
-    def after(self, state: State) -> State:
+    def after(self, state: Holdings) -> Holdings:
         """Return what is held after the move."""
         return (*(held for held in state if held not in self.taken), *self.made)
 
@@ -73,7 +73,7 @@ class Move:
 
 
 @cache
-def start(layout: type) -> State:
+def start(layout: type) -> Holdings:
     """Return what a layer holds of q and K before its first stage: the annotations of `LayerInputs`, in this layout."""
     bound: Bound = {"L": layout, "N": NnzLocal}
     specs = [(item.name, spec_of(item.type)) for item in fields(LayerInputs)]
@@ -94,7 +94,7 @@ def flowing(contract: StageContract) -> tuple[str, ...]:
     return tuple(name for name in contract.names if name in flow)
 
 
-def moves(contract: StageContract, state: State, layout: type) -> Iterator[Move]:
+def moves(contract: StageContract, state: Holdings, layout: type) -> Iterator[Move]:
     """Yield every way in which a stage applies to what is held."""
     names = flowing(contract)
     for taken in _assignments(contract, names, state, {"L": layout}, ()):
@@ -109,8 +109,8 @@ def moves(contract: StageContract, state: State, layout: type) -> Iterator[Move]
 
 
 def _assignments(
-    contract: StageContract, names: tuple[str, ...], state: State, bound: Bound, taken: State
-) -> Iterator[tuple[State, Bound]]:
+    contract: StageContract, names: tuple[str, ...], state: Holdings, bound: Bound, taken: Holdings
+) -> Iterator[tuple[Holdings, Bound]]:
     """Yield held tensors for the flowing parameters, each used once, with what they bind."""
     if not names:
         yield taken, bound
@@ -182,7 +182,7 @@ def _bind_format(hint: object, row_format: RowFormat[object, object, object], bo
     return fits
 
 
-def _results(contract: StageContract, taken: dict[str, Held], bound: Bound) -> State:
+def _results(contract: StageContract, taken: dict[str, Held], bound: Bound) -> Holdings:
     """Return what a stage makes of what it takes: its return values, and arguments that it writes in place."""
     made = []
     for name in dict.fromkeys(result for _, result in contract.flow):
@@ -202,7 +202,7 @@ def optional_metadata(source: str) -> str | None:
     return name if is_optional else None
 
 
-def all_moves(state: State, layout: type) -> Iterator[Move]:
+def all_moves(state: Holdings, layout: type) -> Iterator[Move]:
     """Yield every move of every stage from what is held, in the order of the stages' names."""
     for contract in stage_contracts():
         yield from moves(contract, state, layout)

@@ -10,7 +10,7 @@ from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.choice import Candidate, cost_of, effects, problem_of
 from dsa_cp.planner.decisions import Decision, MetadataNeed, decisions, metadata_needs
 from dsa_cp.planner.options import PlanOptions
-from dsa_cp.planner.refusals import Question, ask, refuse_what_cannot_work
+from dsa_cp.planner.refusals import PlanQuestion, ask, refuse_what_cannot_work
 from dsa_cp.planner.replay import replay
 from dsa_cp.planner.search import Path, legal_paths
 
@@ -122,7 +122,7 @@ class Plan(Data):
         check_metadata(self.options, self.metadata, present)
 
 
-def plan_facts(question: Question, stages: tuple[str, ...]) -> dict[str, Any]:
+def plan_facts(question: PlanQuestion, stages: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of a plan that its options and stages determine, decisions by value.
 
     Raises:
@@ -174,7 +174,7 @@ def _facts_of(value: Any) -> list[str]:
     return [str(value)]
 
 
-def placement_of(path: Path, question: Question) -> str:
+def placement_of(path: Path, question: PlanQuestion) -> str:
     """Return the name of a path: that of a legal placement, or its stages where it is none of those."""
     legal = {other.stages for other in legal_paths(type(question.options.made_layout))}
     return path.name if path.stages in legal else "+".join(path.stages)

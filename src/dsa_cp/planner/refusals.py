@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from dsa_contracts.core.errors import ArgumentError
 from dsa_contracts.core.extensions import Registry
 from dsa_contracts.dsa.codes import PlanError
-from dsa_cp.planner.backends import Capability, Fact, Phase, Rules
+from dsa_cp.planner.backends import Capability, Cited, Phase, Rules
 from dsa_cp.planner.options import PlanOptions
 
 
 @dataclass(frozen=True)
-class Question:
+class PlanQuestion:
     """Options with the capabilities that they name.
 
     Attributes:
@@ -37,19 +37,19 @@ class Question:
         return ", ".join(name for name, capability in self.known.items() if can(capability)) or "none that is known"
 
 
-Refusal = Callable[[Question], PlanError | None]
+Refusal = Callable[[PlanQuestion], PlanError | None]
 
 
-def ask(options: PlanOptions, known: Mapping[str, Capability]) -> Question:
+def ask(options: PlanOptions, known: Mapping[str, Capability]) -> PlanQuestion:
     """Return the question; raises ArgumentError DSA602 where a backend is not known."""
     for flag, name in (("prefill", options.prefill_backend), ("decode", options.decode_backend)):
         if name not in known:
             names = known.known() if isinstance(known, Registry) else known
             raise ArgumentError(f"{flag} backend {name!r} is not known; known are {', '.join(names)}")
-    return Question(options, known)
+    return PlanQuestion(options, known)
 
 
-def row_format_is_read(question: Question) -> PlanError | None:
+def row_format_is_read(question: PlanQuestion) -> PlanError | None:
     """Both backends read the pool's rows, each in its phase."""
     row_format = question.options.kv_format
     for capability, phase in question.users:
@@ -68,7 +68,7 @@ def row_format_is_read(question: Question) -> PlanError | None:
     return None
 
 
-def device_runs_it(question: Question) -> PlanError | None:
+def device_runs_it(question: PlanQuestion) -> PlanError | None:
     """Both backends run on the device."""
     device = question.options.device
     for capability, phase in question.users:
@@ -86,7 +86,7 @@ def device_runs_it(question: Question) -> PlanError | None:
     return None
 
 
-def device_is_shared(question: Question) -> PlanError | None:
+def device_is_shared(question: PlanQuestion) -> PlanError | None:
     """Some device runs both backends, since they share a pool."""
     (prefill, _), (decode, _) = question.users
     ours, theirs = prefill.devices, decode.devices
@@ -103,11 +103,11 @@ def device_is_shared(question: Question) -> PlanError | None:
     )
 
 
-def counts_are_legal(question: Question) -> PlanError | None:
+def counts_are_legal(question: PlanQuestion) -> PlanError | None:
     """Heads, top-k width, page size and block-table width are legal for each backend by its own rules, and no other's."""
     options = question.options
     for capability, _ in question.users:
-        checks: tuple[tuple[str, int | None, Fact[Rules]], ...] = (
+        checks: tuple[tuple[str, int | None, Cited[Rules]], ...] = (
             ("num_heads", options.num_heads, capability.head_counts),
             ("index_topk", options.index_topk, capability.topk_widths),
             ("page_size", options.page_size, capability.page_sizes),
@@ -128,7 +128,7 @@ def counts_are_legal(question: Question) -> PlanError | None:
     return None
 
 
-def layout_is_taken(question: Question) -> PlanError | None:
+def layout_is_taken(question: PlanQuestion) -> PlanError | None:
     """The prefill backend takes rows in the layout's order."""
     options, (capability, _) = question.options, question.users[0]
     layouts, name = capability.layouts, options.layout.partition("(")[0]
@@ -138,7 +138,7 @@ def layout_is_taken(question: Question) -> PlanError | None:
     return PlanError(f"{capability.name} does not take layout {name}", facts=[*facts, ("try", "a layout of those")])
 
 
-def context_parallel_is_declared(question: Question) -> PlanError | None:
+def context_parallel_is_declared(question: PlanQuestion) -> PlanError | None:
     """A backend whose queries are a rank's share of the batch says that it works in local rows."""
     options, (capability, _) = question.options, question.users[0]
     declared = capability.context_parallel
@@ -155,7 +155,7 @@ def context_parallel_is_declared(question: Question) -> PlanError | None:
     )
 
 
-def pool_holds_the_keys(question: Question) -> PlanError | None:
+def pool_holds_the_keys(question: PlanQuestion) -> PlanError | None:
     """With a sharded pool no prefix is read, and shards can be merged where they are read."""
     options = question.options
     if options.pool == "replicated" or options.cp_size == 1:
@@ -203,7 +203,7 @@ CHECKS: dict[str, Refusal] = {
 }
 
 
-def first_refusal(question: Question) -> tuple[str, PlanError] | None:
+def first_refusal(question: PlanQuestion) -> tuple[str, PlanError] | None:
     """Return the name and the error of the first check that fails, None where all pass."""
     for name, check in CHECKS.items():
         error = check(question)
@@ -212,7 +212,7 @@ def first_refusal(question: Question) -> tuple[str, PlanError] | None:
     return None
 
 
-def refuse_what_cannot_work(question: Question) -> None:
+def refuse_what_cannot_work(question: PlanQuestion) -> None:
     """Raise PlanError DSA401 for the first check that fails."""
     refusal = first_refusal(question)
     if refusal is not None:

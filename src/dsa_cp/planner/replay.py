@@ -9,7 +9,7 @@ from dsa_contracts.dsa.codes import PlanError
 from dsa_contracts.dsa.states import Global, Local
 from dsa_cp.planner.catalogue import contract_named
 from dsa_cp.planner.keys import key_state
-from dsa_cp.planner.moves import Held, Move, State, all_moves, flowing, moves, source_spec, start
+from dsa_cp.planner.moves import Held, Holdings, Move, all_moves, flowing, moves, source_spec, start
 from dsa_cp.planner.search import Path, can_attend
 
 _GATHER_FIRST = "gather K before: all_gather_kv makes this rank's rows those of all ranks"
@@ -34,7 +34,7 @@ def replay(stages: tuple[str, ...], layout: type) -> Path:
     return _path(tuple(taken), state, layout)
 
 
-def _path(taken: tuple[Move, ...], state: State, layout: type) -> Path:
+def _path(taken: tuple[Move, ...], state: Holdings, layout: type) -> Path:
     """Return the path of moves, its queries completed; raises PlanError DSA402 where K is not in the pool."""
     end = key_state(state)
     if not end.is_in_pool:
@@ -55,7 +55,7 @@ def _path(taken: tuple[Move, ...], state: State, layout: type) -> Path:
     return Path(taken, tuple(keys), held)
 
 
-def _misfit(contract: StageContract, state: State, layout: type, at: int, stages: tuple[str, ...]) -> PlanError:
+def _misfit(contract: StageContract, state: Holdings, layout: type, at: int, stages: tuple[str, ...]) -> PlanError:
     """Return the error for a stage that does not fit: the stage, the two facts that clash, and the fix."""
     place = f"{at + 1} of {len(stages)}, after {stages[at - 1]}" if at else f"1 of {len(stages)}"
     bound: Bound = {"L": layout}
@@ -112,6 +112,6 @@ def _error(
     )
 
 
-def _shown_state(state: State) -> str:
+def _shown_state(state: Holdings) -> str:
     """Return what is held of K, in one line."""
     return "; ".join(f"{held.name}: {held.spec.describe()}" for held in state if held.is_key)

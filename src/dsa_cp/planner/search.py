@@ -10,7 +10,7 @@ from functools import cache
 import dsa_contracts.stages as stubs
 from dsa_contracts import contract_of
 from dsa_cp.planner.keys import KeyState, key_state, placement_name
-from dsa_cp.planner.moves import Move, State, all_moves, moves, start
+from dsa_cp.planner.moves import Holdings, Move, all_moves, moves, start
 
 RULES: dict[str, str] = {
     "no state twice": "a stage that leads K back to rows, order, RoPE state and format that it had before undoes work",
@@ -32,7 +32,7 @@ class Path:
 
     moves: tuple[Move, ...]
     keys: tuple[KeyState, ...]
-    end: State
+    end: Holdings
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def is_row_stride(strides: object) -> bool:
     return getattr(strides, "row_dim", None) is not None
 
 
-def can_attend(state: State, layout: type) -> bool:
+def can_attend(state: Holdings, layout: type) -> bool:
     """Whether `attend` takes what is held."""
     return next(iter(moves(contract_of(stubs.attend), state, layout)), None) is not None
 
@@ -94,7 +94,7 @@ def legal_paths(layout: type) -> tuple[Path, ...]:
     return tuple(sorted(kept, key=lambda path: (path.row_format, path.name, path.stages)))
 
 
-def _walk(state: State, taken: tuple[Move, ...], keys: tuple[KeyState, ...], layout: type) -> Iterator[Path]:
+def _walk(state: Holdings, taken: tuple[Move, ...], keys: tuple[KeyState, ...], layout: type) -> Iterator[Path]:
     """Yield the paths that continue from a state; rules 1 and 3 are applied on the way."""
     if can_attend(state, layout):
         yield Path(taken, keys, state)

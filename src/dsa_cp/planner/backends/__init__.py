@@ -7,7 +7,7 @@ from dsa_cp.planner.backends.flashinfer import TRTLLM
 from dsa_cp.planner.backends.flashmla import FLASHMLA_KV, FLASHMLA_SPARSE
 from dsa_cp.planner.backends.record import (
     Capability,
-    Fact,
+    Cited,
     FusedWith,
     IntRule,
     KvScale,
@@ -26,7 +26,7 @@ from dsa_cp.planner.backends.torch_reference import TORCH_REFERENCE
 __all__ = [
     "CAPABILITIES",
     "Capability",
-    "Fact",
+    "Cited",
     "FusedWith",
     "IntRule",
     "KvScale",

@@ -1,6 +1,6 @@
 """FlashAttention 3 with a page table of single slots, as sglang calls it for sparse rows."""
 
-from dsa_cp.planner.backends.record import Capability, Fact, Need, Reading
+from dsa_cp.planner.backends.record import Capability, Cited, Need, Reading
 
 _BACKEND = "sglang 0.5.23 layers/attention/dsa_backend.py `_forward_fa3`"
 
@@ -23,14 +23,14 @@ FA3 = Capability(
         Need("dsa_cu_seqlens_q", "0, 1, 2, ...: one more than q has rows", _BACKEND),
         Need("dsa_cu_seqlens_k", "running sum of the rows' lengths", _BACKEND),
     ),
-    halves_strides=Fact("PackedRowStride", "sglang 0.5.23 mem_cache `set_mla_kv_buffer`: last dim dense, row stride free"),
-    zero_length_rows=Fact(value=False, source="unknown"),
-    lse=Fact("not returned", f"{_BACKEND} passes return_softmax_lse=False; what an empty row would get is unknown"),
-    topk_widths=Fact((), "unknown, not checked: the page table's width is the top-k width"),
-    block_table_widths=Fact((), "unknown, not checked: as above"),
-    page_sizes=Fact((), f"{_BACKEND}: the pool is viewed as pages of one slot"),
-    head_counts=Fact((), "unknown, not checked"),
-    devices=Fact(("9.0",), "sglang 0.5.23 arg_groups/overrides.py: the bf16 decode default below SM100; qv is Hopper's"),
-    layouts=Fact((), "our reading: rows are independent, so any order of them will do"),
-    context_parallel=Fact(("prefill",), f"our reading: {_BACKEND} treats each row as a sequence of one token"),
+    halves_strides=Cited("PackedRowStride", "sglang 0.5.23 mem_cache `set_mla_kv_buffer`: last dim dense, row stride free"),
+    zero_length_rows=Cited(value=False, source="unknown"),
+    lse=Cited("not returned", f"{_BACKEND} passes return_softmax_lse=False; what an empty row would get is unknown"),
+    topk_widths=Cited((), "unknown, not checked: the page table's width is the top-k width"),
+    block_table_widths=Cited((), "unknown, not checked: as above"),
+    page_sizes=Cited((), f"{_BACKEND}: the pool is viewed as pages of one slot"),
+    head_counts=Cited((), "unknown, not checked"),
+    devices=Cited(("9.0",), "sglang 0.5.23 arg_groups/overrides.py: the bf16 decode default below SM100; qv is Hopper's"),
+    layouts=Cited((), "our reading: rows are independent, so any order of them will do"),
+    context_parallel=Cited(("prefill",), f"our reading: {_BACKEND} treats each row as a sequence of one token"),
 )

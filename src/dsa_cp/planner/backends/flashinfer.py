@@ -1,6 +1,6 @@
 """flashinfer's trtllm-gen sparse MLA, as sglang calls it."""
 
-from dsa_cp.planner.backends.record import Capability, Fact, IntRule, Need, Reading, Rotation
+from dsa_cp.planner.backends.record import Capability, Cited, IntRule, Need, Reading, Rotation
 
 _KERNEL = "flashinfer 0.7.2 `trtllm_batch_decode_with_kv_cache_mla`"
 _BACKEND = "sglang 0.5.23 layers/attention/dsa_backend.py"
@@ -30,29 +30,29 @@ TRTLLM = Capability(
             "sglang 0.5.15 `_forward_trtllm` reorders it; 0.5.23 takes it sharded",
         ),
     ),
-    halves_strides=Fact(
+    halves_strides=Cited(
         "PackedRowStride", "sglang 0.5.23 mem_cache `set_mla_kv_buffer`: last dim dense, row stride free; run on views"
     ),
-    zero_length_rows=Fact(
+    zero_length_rows=Cited(
         value=False,
         source="unknown for the kernel. sglang 0.5.23 dsa_dcp.py `fixup_zero_kv_rows` and vllm-project/vllm#46076 repair "
         "such rows after it; sglang fills padding with length 1 (`get_cuda_graph_seq_len_fill_value`)",
     ),
-    lse=Fact(
+    lse=Cited(
         "returned, -inf for empty rows",
         "sglang 0.5.23 dsa_dcp.py `dcp_trtllm_sparse_attention` with `fixup_zero_kv_rows`; the bare kernel is not known to",
     ),
-    topk_widths=Fact(
+    topk_widths=Cited(
         (IntRule(low=4, multiple_of=4),), f"{_BACKEND} `_pad_trtllm_sparse_page_table` pads with -1 to a multiple of 4"
     ),
-    block_table_widths=Fact(
+    block_table_widths=Cited(
         (),
         "any: flashinfer 0.6.13 `_check_trtllm_gen_mla_shape` asks for multiples of 128 / page_size in the dense call only, "
         "and flashinfer-ai/flashinfer#3916 dropped that for backend trtllm-gen",
     ),
-    page_sizes=Fact((IntRule(32, 32), IntRule(64, 64)), _KERNEL),
-    head_counts=Fact((IntRule(1, 64), IntRule(low=128)), f"{_KERNEL}: not 65 to 127"),
-    devices=Fact(("10.0", "10.3"), f"{_KERNEL}; sparse on SM12x is another kernel and row format"),
-    layouts=Fact((), "our reading: rows are independent, so any order of them will do"),
-    context_parallel=Fact(("prefill",), "sgl-project/sglang#29161: measured in both layouts of 0.5.15"),
+    page_sizes=Cited((IntRule(32, 32), IntRule(64, 64)), _KERNEL),
+    head_counts=Cited((IntRule(1, 64), IntRule(low=128)), f"{_KERNEL}: not 65 to 127"),
+    devices=Cited(("10.0", "10.3"), f"{_KERNEL}; sparse on SM12x is another kernel and row format"),
+    layouts=Cited((), "our reading: rows are independent, so any order of them will do"),
+    context_parallel=Cited(("prefill",), "sgl-project/sglang#29161: measured in both layouts of 0.5.15"),
 )

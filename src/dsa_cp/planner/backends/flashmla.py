@@ -1,6 +1,6 @@
 """FlashMLA's two sparse kernels: prefill over bf16 rows, decoding over 656-byte rows."""
 
-from dsa_cp.planner.backends.record import Capability, Fact, IntRule, Need, Reading
+from dsa_cp.planner.backends.record import Capability, Cited, IntRule, Need, Reading
 
 _BACKEND = "sglang 0.5.23 layers/attention/dsa_backend.py"
 _PREFILL = "deepseek-ai/FlashMLA csrc/api/sparse_fwd.h@02fe0d0"
@@ -38,27 +38,27 @@ FLASHMLA_SPARSE = Capability(
             row_formats=("fp8_656",),
         ),
     ),
-    halves_strides=Fact("PackedRowStride", "sglang 0.5.23 mem_cache `set_mla_kv_buffer`: last dim dense, row stride free"),
-    zero_length_rows=Fact(
+    halves_strides=Cited("PackedRowStride", "sglang 0.5.23 mem_cache `set_mla_kv_buffer`: last dim dense, row stride free"),
+    zero_length_rows=Cited(
         value=False,
         source="unknown: csrc/sm90/prefill/sparse/phase1.cuh names rows without a valid key, what it stores was not run",
     ),
-    lse=Fact("returned", "csrc/sm90/prefill/sparse/phase1.cuh: +inf, and not -inf, for a row without a valid key"),
-    topk_widths=Fact(
+    lse=Cited("returned", "csrc/sm90/prefill/sparse/phase1.cuh: +inf, and not -inf, for a row without a valid key"),
+    topk_widths=Cited(
         (IntRule(low=128, multiple_of=128),),
         "csrc/sm90/prefill/sparse/phase1.cuh: topk % (2 * 64) == 0; same assumed on SM100",
     ),
-    block_table_widths=Fact((), f"{_PREFILL}: takes none, indices are slots"),
-    page_sizes=Fact((), f"{_PREFILL}: kv is a list of slots"),
-    head_counts=Fact(
+    block_table_widths=Cited((), f"{_PREFILL}: takes none, indices are slots"),
+    page_sizes=Cited((), f"{_PREFILL}: kv is a list of slots"),
+    head_counts=Cited(
         (IntRule(1, 64, divides=64), IntRule(128, 128)),
         f"{_PREFILL}: 64 or 128; {_BACKEND} `_forward_flashmla_sparse` pads divisors, to 128 on SM100",
     ),
-    devices=Fact(
+    devices=Cited(
         ("9.0", "10.0", "10.3"), f"{_PREFILL}: SM90a, SM100f; sgl-flash-mla 1.0.0 on an H200 with use_legacy=True: run"
     ),
-    layouts=Fact((), _ANY_ORDER),
-    context_parallel=Fact(("prefill",), "sgl-project/sglang#29161: bf16 under CP, measured in both layouts"),
+    layouts=Cited((), _ANY_ORDER),
+    context_parallel=Cited(("prefill",), "sgl-project/sglang#29161: bf16 under CP, measured in both layouts"),
 )
 
 FLASHMLA_KV = Capability(
@@ -80,20 +80,20 @@ FLASHMLA_KV = Capability(
         Need("page_table_1", "slot of each top-k entry, -1 for none, row by row in q's order", f"{_BACKEND}"),
         Need("flashmla_metadata", "tile schedule and number of splits, for this rank's rows", f"{_BACKEND}"),
     ),
-    halves_strides=Fact(
+    halves_strides=Cited(
         "PackedRowStride", "sglang 0.5.23 `quantize_k_cache_separate` copies what is not dense before it quantises"
     ),
-    zero_length_rows=Fact(
+    zero_length_rows=Cited(
         value=False, source="vllm-project/vllm#51970, #35969: length 0 gives block -1 and a negative offset"
     ),
-    lse=Fact("returned", f"{_DECODE}: natural logarithm; its value for an empty row is not known"),
-    topk_widths=Fact((IntRule(low=64, multiple_of=64),), f"{_DECODE}: blocks of 64 entries; a multiple is assumed"),
-    block_table_widths=Fact((), "FlashMLA README: with indices the kernel does not read the block table"),
-    page_sizes=Fact((IntRule(64, 64),), f"{_BACKEND} `_forward_flashmla_kv`: only page size 64"),
-    head_counts=Fact((IntRule(1, 128),), f"{_DECODE}: 64 or 128; {_BACKEND} pads up to the next of them"),
-    devices=Fact(("9.0", "10.0", "10.3"), f"{_DECODE}: SM90a, SM100f"),
-    layouts=Fact((), _ANY_ORDER),
-    context_parallel=Fact(
+    lse=Cited("returned", f"{_DECODE}: natural logarithm; its value for an empty row is not known"),
+    topk_widths=Cited((IntRule(low=64, multiple_of=64),), f"{_DECODE}: blocks of 64 entries; a multiple is assumed"),
+    block_table_widths=Cited((), "FlashMLA README: with indices the kernel does not read the block table"),
+    page_sizes=Cited((IntRule(64, 64),), f"{_BACKEND} `_forward_flashmla_kv`: only page size 64"),
+    head_counts=Cited((IntRule(1, 128),), f"{_DECODE}: 64 or 128; {_BACKEND} pads up to the next of them"),
+    devices=Cited(("9.0", "10.0", "10.3"), f"{_DECODE}: SM90a, SM100f"),
+    layouts=Cited((), _ANY_ORDER),
+    context_parallel=Cited(
         ("prefill",), "our reading: each row is a batch entry of its own; sglang's default for fp8 on Hopper, CP included"
     ),
 )

@@ -28,7 +28,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Fact(Record, Generic[V_co]):
+class Cited(Record, Generic[V_co]):
     """A value, and the file and version that it was read from, or why it is assumed."""
 
     value: V_co
@@ -154,16 +154,16 @@ class Capability(Record):
     reads: tuple[Reading, ...]
     rotates: tuple[Rotation, ...]
     needs: tuple[Need, ...]
-    halves_strides: Fact[Strides]
-    zero_length_rows: Fact[bool]
-    lse: Fact[Lse]
-    topk_widths: Fact[Rules]
-    block_table_widths: Fact[Rules]
-    page_sizes: Fact[Rules]
-    head_counts: Fact[Rules]
-    devices: Fact[tuple[str, ...]]
-    layouts: Fact[tuple[str, ...]]
-    context_parallel: Fact[tuple[Phase, ...]]
+    halves_strides: Cited[Strides]
+    zero_length_rows: Cited[bool]
+    lse: Cited[Lse]
+    topk_widths: Cited[Rules]
+    block_table_widths: Cited[Rules]
+    page_sizes: Cited[Rules]
+    head_counts: Cited[Rules]
+    devices: Cited[tuple[str, ...]]
+    layouts: Cited[tuple[str, ...]]
+    context_parallel: Cited[tuple[Phase, ...]]
 
     def reading(self, row_format: str, phase: str) -> Reading | None:
         """Return how it reads rows of a format in a phase, None where it does not."""

@@ -1,6 +1,6 @@
 """The torch references of this project: they read and take everything that the contracts allow."""
 
-from dsa_cp.planner.backends.record import Capability, Fact, Reading
+from dsa_cp.planner.backends.record import Capability, Cited, Reading
 
 _STAGE = "dsa_cp.stages.attend"
 
@@ -14,14 +14,14 @@ TORCH_REFERENCE = Capability(
     ),
     rotates=(),
     needs=(),
-    halves_strides=Fact("PackedRowStride", "dsa_cp.stages.split_kv"),
-    zero_length_rows=Fact(value=True, source="invariant empty_rows_are_inert of attend"),
-    lse=Fact("returned, -inf for empty rows", "invariant empty_rows_are_inert of attend"),
-    topk_widths=Fact((), _STAGE),
-    block_table_widths=Fact((), _STAGE),
-    page_sizes=Fact((), _STAGE),
-    head_counts=Fact((), _STAGE),
-    devices=Fact((), "torch, CPU included"),
-    layouts=Fact((), _STAGE),
-    context_parallel=Fact(("prefill",), "tests/test_placements.py"),
+    halves_strides=Cited("PackedRowStride", "dsa_cp.stages.split_kv"),
+    zero_length_rows=Cited(value=True, source="invariant empty_rows_are_inert of attend"),
+    lse=Cited("returned, -inf for empty rows", "invariant empty_rows_are_inert of attend"),
+    topk_widths=Cited((), _STAGE),
+    block_table_widths=Cited((), _STAGE),
+    page_sizes=Cited((), _STAGE),
+    head_counts=Cited((), _STAGE),
+    devices=Cited((), "torch, CPU included"),
+    layouts=Cited((), _STAGE),
+    context_parallel=Cited(("prefill",), "tests/test_placements.py"),
 )

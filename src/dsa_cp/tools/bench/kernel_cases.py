@@ -21,7 +21,7 @@ TOPK, PAGE = 2048, 64
 CACHE_BYTES = 192 << 20
 """Three times the L2 of an H200."""
 
-Step = Callable[[int], Any]
+Launch = Callable[[int], Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class KernelCase:
     case: str
     bytes_moved: int
     operations: int = 0
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, Launch] = field(default_factory=dict)
 
 
 def kernel_cases() -> Iterator[KernelCase]:
@@ -64,7 +64,7 @@ def _sets(num_bytes: int, make: Callable[[], Any]) -> list[Any]:
     return [make() for _ in range(max(2, math.ceil(CACHE_BYTES / num_bytes)))]
 
 
-def _over(sets: list[Any], call: Callable[..., Any]) -> Step:
+def _over(sets: list[Any], call: Callable[..., Any]) -> Launch:
     """Return the step that gives set `at` to a launch."""
     return lambda at: call(*sets[at % len(sets)])
 
@@ -138,7 +138,7 @@ def select_topk_case(rows: int, num_keys: int, heads: int = 64) -> KernelCase:
     q, weights = _normal(rows, heads, 128), torch.randn(rows, heads, device="cuda")
     tables = (lens, torch.zeros_like(lens), table)
     moved = q.nbytes + packed.nbytes + rows * TOPK * 4
-    steps: dict[str, Step] = {"triton": lambda at: custom_ops.best_keys(q, weights, packed, *tables, TOPK, num_keys, True)}
+    steps: dict[str, Launch] = {"triton": lambda at: custom_ops.best_keys(q, weights, packed, *tables, TOPK, num_keys, True)}
     return KernelCase("select_topk", f"{rows} rows of {num_keys} keys", moved, 2 * rows * num_keys * heads * 128, steps)
 
 
@@ -165,7 +165,7 @@ def attend_case(rows: int, heads: int, row_format: str) -> KernelCase:
     arguments = attend_inputs(rows, heads, row_format)
     moved = rows * heads * (WIDTH * arguments[0].element_size() + 2 * RANK) + rows * TOPK * 4 + arguments[1].numel()
     operations = 2 * rows * heads * TOPK * (WIDTH + RANK)
-    steps: dict[str, Step] = {"triton": lambda at: custom_ops.attend(*arguments)}
+    steps: dict[str, Launch] = {"triton": lambda at: custom_ops.attend(*arguments)}
     if find_spec("flash_mla") and heads in flash_mla_kernels.HEADS:
         steps["flash_mla"] = lambda at: flash_mla_kernels.launch_attend(*arguments)
     return KernelCase("attend", f"{rows} rows x {heads} heads, {row_format}", moved, operations, steps)

@@ -56,7 +56,7 @@ def _run(name: str, rows: tuple[int, ...], seed: int, device: str) -> Records:
     if name == "host":
         return measure_host(torch.device(device))
     if name == "stages":
-        from dsa_cp.tools.bench.stages import measure_stages
+        from dsa_cp.tools.bench.stage_times import measure_stages
 
         return measure_stages()
     from dsa_cp.comm.process import run_processes

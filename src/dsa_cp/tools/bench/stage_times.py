@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from dsa_cp.tools.bench.kernel_cases import KernelCase, Step, kernel_cases
+from dsa_cp.tools.bench.kernel_cases import KernelCase, Launch, kernel_cases
 from dsa_cp.tools.bench.measure import WARM_UPS, Timing, capture, time_events, time_graph
 
 COPY_BYTES = 1 << 31
@@ -43,7 +43,7 @@ def _launches(case: KernelCase) -> int:
     return 24 if case.bytes_moved < SMALL_BYTES else 8
 
 
-def _timed(step: Step, launches: int) -> Timing:
+def _timed(step: Launch, launches: int) -> Timing:
     """Time a launch inside a graph: by itself, a kernel of some microseconds takes as long as its launch on the host."""
     for at in range(WARM_UPS):
         step(at)
