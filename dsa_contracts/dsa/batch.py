@@ -176,7 +176,9 @@ class CpBatch(Scope, Generic[L]):
                 raise BatchError(f"{name} is missing: give it, or the source that it is made from", code="DSA303")
         for name, tensor in given.items():
             if tensor is not _ON_FIRST_READ:
-                taken = None if tensor is None and name in _OPTIONAL else self._adopted(name, tensor, given["positions"])
+                taken = (
+                    None if tensor is None and name in OPTIONAL_TENSORS else self._adopted(name, tensor, given["positions"])
+                )
                 self._keep(name, taken)
         self._check_owned()
 
@@ -190,6 +192,11 @@ class CpBatch(Scope, Generic[L]):
                 tensor = self._made_now(name)
                 self.made[name] = None if tensor is None else self._adopted(name, tensor)
             return self._keep(name, self.made[name])
+
+    def make_index_tensors(self) -> None:
+        """Every index tensor is made: nothing is left to be made, and moved, while a stream captures or a fake mode runs."""
+        for name in _INDEX_SPECS:
+            getattr(self, name)
 
     def _keep(self, name: str, tensor: Tensor | None) -> Tensor | None:
         """Put an index tensor where it is found as an ordinary attribute, here and by views made before."""
@@ -521,5 +528,6 @@ _SLOT_ORDERS = {
     "rank_major_loc": SlotOrder.RANK_MAJOR,
     "engine_loc": SlotOrder.ENGINE,
 }
-_OPTIONAL = frozenset(("page_table", *_SLOT_ORDERS))
-_FROM_SOURCE = frozenset(_INDEX_SPECS) - _OPTIONAL - {"shard_rows", "engine_rows"}
+OPTIONAL_TENSORS = frozenset(("page_table", *_SLOT_ORDERS))
+"""Tensors that a batch may be without."""
+_FROM_SOURCE = frozenset(_INDEX_SPECS) - OPTIONAL_TENSORS - {"shard_rows", "engine_rows"}

@@ -61,7 +61,7 @@ class F64(DType):
     """torch.float64, which the core has no mark for."""
 
     torch_dtype = torch.float64
-    short = "f64"
+    short = "float64"
 
 
 N = TypeVar("N", bound=DType)
