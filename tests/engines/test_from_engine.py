@@ -193,7 +193,7 @@ def test_a_batch_is_copied_and_pickled_before_and_after_its_tensors_are_made() -
     for _ in range(2):
         for other in (copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
             assert other.local_rows.tolist() == [1, 2]
-            assert other.rank_major_loc.tolist() == [0, 3, 1, 2]
+            assert other.required("rank_major_loc", "write_kv").tolist() == [0, 3, 1, 2]
         assert batch.local_rows.tolist() == [1, 2]
 
 
@@ -203,7 +203,7 @@ def test_ranks_in_threads_make_what_they_share_once() -> None:
 
     def read(rank: int) -> None:
         start.wait()
-        found[rank] = (batches[rank].rank_major_loc, batches[rank].positions)
+        found[rank] = (batches[rank].required("rank_major_loc", "write_kv"), batches[rank].positions)
 
     threads = [threading.Thread(target=read, args=(rank,)) for rank in range(8)]
     for thread in threads:
