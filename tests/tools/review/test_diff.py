@@ -151,8 +151,8 @@ def test_sources_and_flow_are_followed_by_planners() -> None:
     fewer = ('("batch.local_rows", "batch.padded_rows", "batch.shard_rows")', '("batch.local_rows",)')
     assert lines_of("reorder_causal_lens", fewer) == [
         (
-            "breaking   reorder_causal_lens.rows: may come from batch.local_rows or batch.padded_rows or batch.shard_rows -> batch.local_rows;"
-            " for callers (compatible for implementations)"
+            "breaking   reorder_causal_lens.rows: may come from batch.local_rows or batch.padded_rows or batch.shard_rows"
+            " -> batch.local_rows; for callers (compatible for implementations)"
         )
     ]
     more = ('("causal_lens", ("batch.causal_lens",))', '("causal_lens", ("batch.causal_lens", "batch.positions"))')
