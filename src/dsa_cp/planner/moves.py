@@ -14,7 +14,7 @@ from dsa_contracts import StageContract, TensorSpec
 from dsa_contracts.core.marks import Contiguous
 from dsa_contracts.core.matching import Bound, clash_of, concrete, unify_parameters
 from dsa_contracts.core.tensors import spec_of
-from dsa_contracts.dsa.batch import OPTIONAL_TENSORS
+from dsa_contracts.dsa.batch_tensors import OPTIONAL_TENSORS
 from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat
 from dsa_contracts.dsa.states import PackedRowStride
