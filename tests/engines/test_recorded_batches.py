@@ -29,7 +29,7 @@ from dsa_contracts.dsa.states import (
     TokenSlots,
 )
 from dsa_cp.comm import run_ranks
-from tests.engines.recorded import SGLANG, VLLM, Case, bf16, sglang_batch, vllm_batch
+from tests.support.recorded_batches import SGLANG, VLLM, Case, bf16, sglang_batch, vllm_batch
 
 WIDTH = SGLANG["about"]["latent"] + SGLANG["about"]["rope"]
 FORMAT = bf16_format(SGLANG["about"]["latent"], SGLANG["about"]["rope"])

@@ -10,8 +10,8 @@ from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa.row_formats import fp8_format
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import GPU, attend_case, bytes_differ, flash_mla_stages, normal, positions_of, triton_stages
-from tests.kernels.whole_layer import replayed_layer
+from tests.support.kernel_cases import GPU, attend_case, bytes_differ, flash_mla_stages, normal, positions_of, triton_stages
+from tests.support.whole_layer import replayed_layer
 
 pytestmark = [pytest.mark.gpu, GPU]
 

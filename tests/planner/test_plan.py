@@ -14,7 +14,7 @@ from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.planner import Plan, make_plan
 from dsa_cp.planner.attention_layer import quant_scale_of, route_of
 from dsa_cp.planner.plan_files import plan_from_json, read_plan
-from tests.planner.asking import options, plan
+from tests.support.plans import options, plan
 
 BEFORE_29161 = ["pack_kv", "all_gather_kv", "restore_order", "split_kv", "rope_quantize", "write_kv"]
 AFTER_29161 = ["rope_quantize", "all_gather_kv", "write_kv"]

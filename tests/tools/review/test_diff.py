@@ -2,7 +2,7 @@
 
 from dsa_cp.tools.review.contract_facts import contract_facts
 from dsa_cp.tools.review.diff import compare
-from tests.tools.review.stubs import changed, changes_of, lines_of
+from tests.support.edited_stubs import changed, changes_of, lines_of
 
 BOTH = "callers, implementations, kernel authors"
 
