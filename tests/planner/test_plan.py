@@ -226,6 +226,12 @@ def test_the_name_of_a_plan_is_what_ranks_compare() -> None:
 
 def test_the_indexers_key_may_ride_where_something_is_sent() -> None:
     assert plan().decided("index_key").reason == (
-        "both keys are packed on this rank before the gather: one collective of 708 bytes a token would do"
+        "both keys are packed on this rank before the gather: one collective of 708 bytes a token would do; "
+        "the path gathers each by itself"
+    )
+    shared = plan(comm="symmetric").decided("index_key")
+    assert (shared.value, shared.reason) == (
+        "rides with K's row",
+        "both keys are packed on this rank before the gather: one collective of 708 bytes a token puts both into the pools",
     )
     assert plan(cp_size=1).decided("index_key").value == "not sent"
