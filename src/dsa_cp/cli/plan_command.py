@@ -1,5 +1,6 @@
 """`dsa-cp plan`: where K is rotated, quantised and gathered for given backends, why, and how sglang decides."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,7 +112,7 @@ def _options(given: dict[str, Any]) -> PlanOptions:
         raise ArgumentError(first_fault(error)) from error
 
 
-def _make(options: PlanOptions, known: dict[str, Capability]) -> Plan | PlanError:
+def _make(options: PlanOptions, known: Mapping[str, Capability]) -> Plan | PlanError:
     """Return the plan, or the error that there is none."""
     try:
         return make(options, known)
