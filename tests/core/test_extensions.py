@@ -89,7 +89,7 @@ def one_of(dtype: Any) -> Callable[..., Any]:
     def take(x: Any) -> None:
         """Cells come in one dtype."""
 
-    take.__annotations__["x"] = Ten[Mine, Plain, dtype, Contiguous, Cells, Lanes]  # type: ignore[valid-type]
+    take.__annotations__["x"] = Ten[Mine, Plain, dtype, Contiguous, Cells, Lanes]
     return stage(contract()(take))(lambda x: None)
 
 
