@@ -49,6 +49,18 @@ def ranks_work_alike() -> Invariant:
     return Invariant("ranks_work_alike", "RING102", "q", statement, False, check)
 
 
+def a_whole_block_has_come() -> Invariant:
+    """As many tokens have come as the block of the next hop has."""
+
+    def check(call: Call) -> str | None:
+        ring, got = call.value("ring", Ring), call.tensor("sent").shape[0]
+        coming = (ring.owner - 1) % ring.size
+        want = len(ring.positions_of(coming))
+        return None if got == want else f"{got} tokens have come, the block of rank {coming} has {want}"
+
+    return Invariant("a_whole_block_has_come", "RING103", "sent", "sent is the block of the next hop", False, check)
+
+
 @contract(
     returns=("new_max", "new_sum", "new_acc"),
     requires=(ranks_work_alike(), positions_are_of_the_block()),
@@ -70,7 +82,7 @@ def absorb(
     raise NotImplementedError
 
 
-@contract(returns=("sent",))
+@contract(returns=("sent",), ensures=(a_whole_block_has_come(),))
 def pass_on(block: Block, ring: Ring, comm: Exchange) -> Sent:
     """The block of the rank before has come, and this rank's has gone to the next.
 

@@ -13,10 +13,12 @@ add_codes(
     {
         "RING101": "positions of a block are not those of the rank whose block it should be",
         "RING102": "one rank has more pairs of a query and a key than another",
+        "RING103": "another number of tokens has come than the next block has",
     },
     {
         "RING101": "pass the positions that travelled with the block",
         "RING102": "give each rank a piece from the start and one from the end of the sequence",
+        "RING103": "take as many rows as the rank before this one sends",
     },
 )
 

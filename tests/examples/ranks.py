@@ -15,9 +15,11 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 def refusal(function: Callable[..., Any], *args: Any) -> str:
-    """The whole message that a call is refused with; the contract's place without its line."""
+    """The whole message that a call is refused with; places without their lines."""
     with pytest.raises(ContractError) as error:
         function(*args)
     cause = error.value.__cause__
     text = str(cause if isinstance(cause, ContractError) else error.value)
-    return "\n".join(line.rpartition(":")[0] if line.startswith("  contract") else line for line in text.splitlines())
+    return "\n".join(
+        line.rpartition(":")[0] if line.startswith(("  contract", "  ran")) else line for line in text.splitlines()
+    )

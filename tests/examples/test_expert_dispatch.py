@@ -22,7 +22,9 @@ from examples.expert_dispatch.dispatch import combine, count, dispatch, layer, r
 from examples.expert_dispatch.routing import (
     AtExperts,
     Counts,
+    Dispatched,
     ExpertOfRow,
+    ExpertOrder,
     Experts,
     OwnExperts,
     RouterWeights,
@@ -105,6 +107,7 @@ def test_a_combine_in_the_order_of_experts_is_refused() -> None:
         "  because   its brand: ExpertOrder, Unweighted, from run_experts.computed",
         "  where     rank 0 of 1, step 0",
         "  contract  examples/expert_dispatch/dispatch_contracts.py",
+        "  ran       combine, examples/expert_dispatch/dispatch.py",
         "  try       send_back first",
     ]
 
@@ -126,6 +129,8 @@ def test_counts_of_another_step_are_refused() -> None:
         "  expected  counts_are_of_this_step: counts are of this rank and step",
         "  where     rank 0 of 2, step 1",
         "  contract  examples/expert_dispatch/dispatch_contracts.py",
+        "  ran       dispatch, examples/expert_dispatch/dispatch.py",
+        "  try       pass the counts that this rank has made in this step",
     ]
 
 
@@ -175,4 +180,15 @@ def test_an_implementation_that_sends_rows_to_the_wrong_ranks_is_refused_in_valu
 
     assert refusal(run_ranks, 2, rank).splitlines()[0] == (
         "StageOutputError MOE102: dispatch: a row is for expert 3; here are 0 to 1"
+    )
+
+
+def test_matrices_of_all_experts_are_refused_where_a_rank_has_its_own() -> None:
+    step = Step(0, EXPERTS, 2, 0)
+    rows: Any = declare(torch.ones(1, WIDTH), ExpertOrder, Dispatched, step, "test")
+    expert_of_row: Any = declare(torch.zeros(1, dtype=torch.int64), ExpertOrder, Plain, step, "test")
+    everything: Any = declare(MATRICES.clone(), OwnExperts, Plain, step, "test")
+    text = refusal(run_experts, rows, expert_of_row, everything, step)
+    assert text.splitlines()[0] == (
+        "StageInputError DSA102: run_experts: matrices has 4 rows, local_experts is 2, bound by step"
     )

@@ -11,8 +11,10 @@ from torch import Tensor
 from dsa_contracts.core.comm import Exchange
 from dsa_contracts.core.declarations import declare
 from dsa_contracts.core.marks import Plain
-from dsa_contracts.core.modes import checking_values
+from dsa_contracts.core.modes import Mode, checking_values
+from dsa_contracts.core.runtime.stage import stage
 from dsa_cp.comm import run_ranks
+from examples.ring_attention import ring_contracts
 from examples.ring_attention.ring import (
     absorb,
     attention,
@@ -90,6 +92,7 @@ def test_a_sequence_that_is_cut_into_one_piece_a_rank_is_refused() -> None:
         "  expected  ranks_work_alike: each rank computes about as many pairs as any other",
         "  where     rank 0 of 2, hop 0",
         "  contract  examples/ring_attention/ring_contracts.py",
+        "  ran       absorb, examples/ring_attention/ring.py",
         "  try       cut the sequence with `balanced`",
     ]
 
@@ -116,6 +119,7 @@ def test_the_block_of_the_hop_before_is_refused() -> None:
         "  because   its brand: Travelling, Plain, the block of rank 0, from test",
         "  where     rank 0 of 2, hop 1",
         "  contract  examples/ring_attention/ring_contracts.py",
+        "  ran       absorb, examples/ring_attention/ring.py",
         "  try       take the block that `next_block` returned",
     ]
 
@@ -180,5 +184,19 @@ def test_logs_of_two_bases_are_not_merged() -> None:
         "  because   its brand: OwnTokens, BinaryLse, from cached",
         "  where     rank 0 of 1, hop 0",
         "  contract  examples/ring_attention/ring_contracts.py",
+        "  ran       merge, examples/ring_attention/ring.py",
         "  try       to_natural first: FlashInfer's log is to base 2",
     ]
+
+
+def test_a_block_of_another_size_than_the_next_one_is_refused() -> None:
+    def rank(comm: Exchange) -> None:
+        ring = Ring(balanced(7, 2), comm.rank)
+        _, _, _, k, _ = started(ring)
+
+        def two_rows(block: Any, ring: Any, comm: Any) -> Any:
+            return block.clone()[:2]
+
+        stage(ring_contracts.pass_on, mode=Mode.DEVELOPMENT)(two_rows)(k, ring, comm)
+
+    assert "RING103: pass_on: 2 tokens have come, the block of rank " in refusal(run_ranks, 2, rank)

@@ -72,6 +72,7 @@ def test_attention_on_a_shard_of_the_sequence_is_refused() -> None:
             "  because   its brand: SequenceShard, Plain, from test",
             "  where     rank 0 of 1",
             "  contract  examples/ulysses/head_exchange.py",
+            "  ran       attend, examples/ulysses/heads.py",
             "  try       to_heads first: a shard does not hold the keys of other ranks",
         ]
     )
@@ -112,6 +113,8 @@ def test_heads_that_cannot_be_divided_are_refused_by_an_own_code() -> None:
             "  expected  heads_are_divided: each rank has equally many heads",
             "  where     rank 0 of 2",
             "  contract  examples/ulysses/head_exchange.py",
+            "  ran       to_heads, examples/ulysses/heads.py",
+            "  try       take a number of ranks that divides the heads",
         ]
     )
 

@@ -39,7 +39,7 @@ print(wrapped)
 
 @pytest.mark.process
 def test_production_has_bare_functions_and_the_bytes_of_development_where_every_stage_is_wrapped() -> None:
-    code = f"{BARE}\nfrom tests.layer.tiny_path import digest\nprint(*digest())"
+    code = f"{BARE}\nfrom tests.support.tiny_path import digest\nprint(*digest())"
     checked, bare = in_mode("development", code + CHECKED, "-O"), in_mode("production", code)
     assert checked.stderr == bare.stderr == ""
     (wrapped, checked_bytes, refused), (none, bare_bytes) = checked.stdout.splitlines(), bare.stdout.splitlines()

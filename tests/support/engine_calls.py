@@ -131,6 +131,10 @@ class Engine:
         seen_write = self.write.before(pool=buffer, kv=KvParts(*gathered), loc=loc, row_format=FORMAT, batch=batch)
         set_kv_buffer(buffer, loc, *gathered)
         self.write.after(seen_write)
+        self._attend(batch, q, buffer, do)
+
+    def _attend(self, batch: CpBatch[Any], q: Any, buffer: Any, do: dict[str, Callable[..., Any]]) -> None:
+        """Attend over the cache with this rank's lengths."""
         lens = batch.causal_lens[batch.local_rows]
         self.lens.after(
             self.lens.before(causal_lens=batch.causal_lens, rows=batch.local_rows, batch=batch), local_causal_lens=lens

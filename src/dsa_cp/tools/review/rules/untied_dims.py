@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from dsa_contracts.core.marks import Dim
 from dsa_contracts.dsa.dims import Nnz, NnzGathered, NnzLocal, NnzPadded, NumRequests
@@ -22,16 +23,30 @@ def untied(tree: Tree) -> Iterator[Finding]:
     invariants = _invariant_texts(tree)
     names = names_of(tree)
     uses = [(bound, list(_dims(bound, names))) for bound in contracts]
+    scopes = {bound.source.path.parent: _bound_by_scopes(tree, bound.source.path.parent) for bound in contracts}
     stages = Counter(name for _, dims in uses for name in {name for name, _, _ in dims})
     for bound, dims in uses:
         count = Counter(name for name, _, _ in dims)
         tied = set(_named_by_invariants(bound, invariants))
         for name, param, node in dims:
-            is_known = name in _BOUND_BY_BATCH or name in names.variables
+            is_known = name in _BOUND_BY_BATCH or name in names.variables or name in scopes[bound.source.path.parent]
             is_shared = stages[name] > 1 and name not in CALL_DIMS
             if count[name] == 1 and not is_known and not is_shared and param not in tied:
                 text = f"{bound.function.name}: dim {name} of {param} stands once; nothing says how large it is"
                 yield finding(bound.source, node, "REV010", text)
+
+
+def _bound_by_scopes(tree: Tree, folder: Path) -> set[str]:
+    """Return the dims that the scopes of a folder bind: the keys of what they give to `Scope.__init__`, or to `Scope`."""
+    calls = (
+        node
+        for source in tree.sources
+        if source.path.parent == folder
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and last_name(node.func) in ("__init__", "Scope")
+    )
+    given = (arg for call in calls for arg in call.args if isinstance(arg, ast.Dict))
+    return {name for sizes in given for key in sizes.keys if key is not None and (name := last_name(key))}
 
 
 def _dims(bound: BoundFunction, names: Names) -> Iterator[tuple[str, str, ast.expr]]:
