@@ -18,7 +18,7 @@ cell flash_mla symmetric --kv-format bf16 --kv-format fp8 --kv-format fp8_656
 cell triton symmetric
 cell triton collective
 wait
-timeout 150 python3 -m pytest -q -rs -m gpu -p no:cacheprovider -p no:benchmark tests/comm tests/bench > "$out/comm_tests.txt" 2>&1
+timeout 150 python3 -m pytest -q -rs -m gpu -p no:cacheprovider -p no:benchmark tests/comm tests/tools/bench > "$out/comm_tests.txt" 2>&1
 report "comm and bench tests" $?
 for tool in memcheck racecheck; do
     timeout 75 compute-sanitizer --tool $tool --report-api-errors no --target-processes all python3 -m tests.comm.sanitize_symmetric > "$out/sanitize_symmetric_$tool.txt" 2>&1

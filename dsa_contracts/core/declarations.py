@@ -32,8 +32,9 @@ def declare(tensor: Tensor, rows: object, state: object, scope: Scope, producer:
     _refuse_nested(tensor, producer)
     # Marks are compared by identity: a generic one takes longer to hash than to find, and is one object where it is written.
     made = scope.dims.declared.get((id(rows), id(state), producer))
-    if made is None or made[0] is not rows or made[1] is not state:
-        made = (rows, state, _kind(rows, state, scope, producer))
+    signature = scope.signature
+    if made is None or made[0] is not rows or made[1] is not state or made[3] != signature:
+        made = (rows, state, _kind(rows, state, scope, producer), signature)
         if len(scope.dims.declared) >= LATEST_LIMIT:
             scope.dims.declared.clear()
         scope.dims.declared[id(rows), id(state), producer] = made

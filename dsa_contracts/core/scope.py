@@ -7,12 +7,14 @@ in one is stale in the next. A vocabulary derives its own and says more; a contr
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
 from dsa_contracts.core.marks import Dim, dim_name
+
+Key = TypeVar("Key", bound=str | type[Dim])
 
 
 class Scope:
@@ -32,7 +34,7 @@ class Scope:
     token: object
     layer: int | None = None
 
-    def __init__(self, sizes: Mapping[str, int] | Mapping[type[Dim], int] | None = None, layer: int | None = None) -> None:
+    def __init__(self, sizes: Mapping[Key, int] | None = None, layer: int | None = None) -> None:
         """Start a scope with some dims bound: dims, or their written names, and sizes."""
         self.dims, self.log, self.token, self.layer = BoundDims(), CheckLog(), object(), layer
         for dim, size in (sizes or {}).items():

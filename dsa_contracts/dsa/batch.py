@@ -8,28 +8,34 @@ indexes. Row counts are bound here for all stages of the batch. `dsa_cp.layouts.
 from collections.abc import Mapping
 from collections.abc import Sequence as Listed
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, get_args
+from typing import Any, Generic
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from dsa_contracts.core.bound_dims import BoundDims, CheckLog
-from dsa_contracts.core.brands import Kind, make_brand
 from dsa_contracts.core.errors import ArgumentError
-from dsa_contracts.core.marks import I32, I64, Contiguous, dim_text, mark_text
-from dsa_contracts.core.matching import substitute
-from dsa_contracts.core.scope import Scope
-from dsa_contracts.core.tensors import Ten, TensorSpec, describe_tensor, spec_of, stride_fault
-from dsa_contracts.core.views import set_brand
+from dsa_contracts.core.marks import I32, I64, Contiguous, mark_text
+from dsa_contracts.core.tensors import Ten, describe_tensor
 from dsa_contracts.dsa.batch_facts import check_lens, check_padding, check_ranks, check_row_counts
 from dsa_contracts.dsa.batch_itself import check_batch
+from dsa_contracts.dsa.batch_rows import short_text
+from dsa_contracts.dsa.batch_tensors import (
+    NOT_FROM_SOURCE,
+    ON_FIRST_READ,
+    OPTIONAL_TENSORS,
+    SLOT_ORDERS,
+    IndexTensors,
+    index_specs,
+    on_first_read,
+)
 from dsa_contracts.dsa.codes import BatchError
 from dsa_contracts.dsa.dims import MaxPages, Nnz, NnzEngine, NnzGathered, NnzLocal, NnzPadded, NnzShard, NumRequests
 from dsa_contracts.dsa.engine_facts import NO_COUNTS, RowCounts, engine_facts, engine_slots
-from dsa_contracts.dsa.index_source import IndexSource, cut_to, engine_rows_of
+from dsa_contracts.dsa.index_source import IndexSource
 from dsa_contracts.dsa.slots import SKIP_NEGATIVE, BatchSlots, SlotOrder
 from dsa_contracts.dsa.states import (
     EngineOrder,
@@ -48,17 +54,9 @@ from dsa_contracts.dsa.states import (
 )
 from dsa_contracts.dsa.typevars import L
 
-_ON_FIRST_READ = object()
-"""What an index tensor is before somebody reads it."""
-
-
-def on_first_read() -> Any:
-    """Return what stands for an index tensor of `CpBatch` that is to be made when somebody reads it."""
-    return _ON_FIRST_READ
-
 
 @dataclass(frozen=True, eq=False)
-class CpBatch(Scope, Generic[L]):
+class CpBatch(IndexTensors, Generic[L]):
     """One batch on one rank of a context-parallel group.
 
     "Row" is the index of a token in sequence order: request by request, `0 .. nnz-1`, engine padding not counted.
@@ -159,7 +157,7 @@ class CpBatch(Scope, Generic[L]):
         if len(self.rank_lens) != self.cp_size:
             raise BatchError(f"rank_lens has {len(self.rank_lens)} entries for cp_size {self.cp_size}")
         if sum(self.rank_lens) < self.nnz or min(self.rank_lens) < 0:
-            lens = _short(self.rank_lens)
+            lens = short_text(self.rank_lens)
             raise BatchError(f"rank_lens {lens} do not hold the {self.nnz} tokens of the batch", code="DSA303")
         if max(self.rank_lens) > self.nnz_padded:
             raise BatchError(
@@ -170,44 +168,17 @@ class CpBatch(Scope, Generic[L]):
         check_row_counts(self.nnz_local, self.shard_size, self.nnz, self.engine_size)
         for name, value in self.row_counts.items():
             self.dims.bind(name, value, f"batch ({self.layout.name}, cp_rank {self.cp_rank} of {self.cp_size})")
-        given = {name: self.__dict__.pop(name) for name in _INDEX_SPECS}
+        given = {name: self.__dict__.pop(name) for name in index_specs(type(self))}
         for name, tensor in given.items():
-            if tensor is _ON_FIRST_READ and name in _FROM_SOURCE and self.source is None:
+            if tensor is ON_FIRST_READ and name not in NOT_FROM_SOURCE and self.source is None:
                 raise BatchError(f"{name} is missing: give it, or the source that it is made from", code="DSA303")
         for name, tensor in given.items():
-            if tensor is not _ON_FIRST_READ:
-                taken = None if tensor is None and name in _OPTIONAL else self._adopted(name, tensor, given["positions"])
-                self._keep(name, taken)
+            if tensor is not ON_FIRST_READ:
+                taken = (
+                    None if tensor is None and name in OPTIONAL_TENSORS else self.adopted(name, tensor, given["positions"])
+                )
+                self.keep(name, taken)
         self._check_owned()
-
-    if not TYPE_CHECKING:  # a type checker knows the fields, and is to refuse other names
-
-        def __getattr__(self, name: str) -> Tensor | None:
-            """Make an index tensor that is read for the first time; whatever else is asked for is not there."""
-            if name not in _INDEX_SPECS or "made" not in self.__dict__:
-                raise AttributeError(f"{type(self).__name__} has no {name}")
-            if name not in self.made:
-                tensor = self._made_now(name)
-                self.made[name] = None if tensor is None else self._adopted(name, tensor)
-            return self._keep(name, self.made[name])
-
-    def _keep(self, name: str, tensor: Tensor | None) -> Tensor | None:
-        """Put an index tensor where it is found as an ordinary attribute, here and by views made before."""
-        self.made[name] = tensor
-        object.__setattr__(self, name, tensor)
-        return tensor
-
-    def _made_now(self, name: str) -> Tensor | None:
-        """Return an index tensor that nobody gave; None for slots where there are none."""
-        if name in _SLOT_ORDERS:
-            return None if self.slots is None else self.slots.ordered(_SLOT_ORDERS[name], self)
-        if name == "shard_rows":
-            return cut_to(self.padded_rows, self.nnz_shard)
-        if name == "engine_rows":
-            return engine_rows_of(self.extend_lens, self.padded_lens, self.nnz_engine).to(self.device)
-        if self.source is None:
-            raise BatchError(f"{name} is missing, and this batch has no source to make it from", code="DSA303")
-        return self.source.tensor(name, self.cp_rank)
 
     def _check_owned(self) -> None:
         """Raise BatchError DSA303 unless `owned` is None or bool [nnz] on the device."""
@@ -220,92 +191,6 @@ class CpBatch(Scope, Generic[L]):
             facts = [("expected", expected), ("got", got), ("where", self.where)]
             raise BatchError("owned does not fit this batch", code="DSA303", facts=facts)
 
-    def _adopted(self, name: str, tensor: Tensor, positions: object = None) -> Tensor:
-        """Return a branded view of one index tensor, once it is as its annotation says: its giver may reuse it."""
-        spec = _INDEX_SPECS[name]
-        counts = {**self.row_counts, "nnz_shard": self.nnz_shard, "nnz_engine": self.nnz_engine}
-        sizes = tuple(counts.get(dim_text(dim)) for dim in spec.dims)
-        fits = isinstance(tensor, Tensor) and tensor.dtype == getattr(spec.dtype, "torch_dtype", None)
-        fits = fits and tensor.dim() == len(sizes) and stride_fault(tensor, spec.strides, None) is None
-        if not fits or any(want not in (None, got) for want, got in zip(sizes, tensor.shape, strict=True)):
-            raise BatchError(
-                f"{name} does not fit this batch",
-                code="DSA303",
-                facts=[
-                    ("expected", f"{spec.describe()}; {self.dims.describe()}"),
-                    ("got", describe_tensor(tensor)),
-                    ("where", self.where),
-                ],
-            )
-        device = positions.device if isinstance(positions, Tensor) else self.device
-        if tensor.device != device:
-            raise BatchError(
-                f"{name} is on {tensor.device}, positions are on {device}",
-                code="DSA303",
-                facts=[("got", describe_tensor(tensor)), ("where", self.where)],
-            )
-        rows = substitute(spec.rows, self.bound_marks)
-        kind = Kind(rows, spec.state, self.variant_of(rows), f"batch.{name}", is_declared=False)
-        own = tensor.view_as(tensor)
-        set_brand(own, make_brand(kind, self.token, None))
-        return own
-
-    @cached_property
-    def row_counts(self) -> dict[str, int]:
-        """The row counts that every stage of this batch shares, by the name of their dim."""
-        counts = {
-            "nnz": self.nnz,
-            "nnz_local": self.nnz_local,
-            "nnz_padded": self.nnz_padded,
-            "nnz_gathered": self.nnz_gathered,
-            "num_requests": self.num_requests,
-        }
-        if self.nnz_shard != self.nnz_padded:
-            counts["nnz_shard"] = self.nnz_shard
-        if self.nnz_engine != self.nnz:
-            counts["nnz_engine"] = self.nnz_engine
-        return counts
-
-    @cached_property
-    def nnz(self) -> int:
-        """Real tokens of the batch over all ranks."""
-        return sum(self.extend_lens)
-
-    @property
-    def nnz_local(self) -> int:
-        """Real tokens of this rank."""
-        return self.rank_lens[self.cp_rank]
-
-    @property
-    def nnz_gathered(self) -> int:
-        """Rows that come out of the collective, padding included."""
-        return self.cp_size * self.nnz_padded
-
-    @property
-    def nnz_shard(self) -> int:
-        """Rows of this rank's tensors as the engine shapes them."""
-        return self.nnz_padded if self.shard_size is None else self.shard_size
-
-    @property
-    def nnz_engine(self) -> int:
-        """Rows of all ranks as the engine carries them, its padding included."""
-        return self.nnz if self.engine_size is None else self.engine_size
-
-    @property
-    def num_requests(self) -> int:
-        """Requests of the batch."""
-        return len(self.extend_lens)
-
-    @cached_property
-    def seq_lens(self) -> tuple[int, ...]:
-        """Prefix plus extend of each request, exactly."""
-        return tuple(prefix + extend for prefix, extend in zip(self.prefix_lens, self.extend_lens, strict=True))
-
-    @cached_property
-    def max_seq_len(self) -> int:
-        """Keys of the longest request; every position of the batch, on any rank, is below it."""
-        return max(self.seq_lens, default=0)
-
     @property
     def type_marks(self) -> tuple[object, ...]:
         """The class of the layout, which `CpBatch[L]` calls `L`."""
@@ -316,25 +201,9 @@ class CpBatch(Scope, Generic[L]):
         text = mark_text(rows)
         return self.layout.name if text.startswith("Local[") or "RankMajor[" in text else ""
 
-    def meaning_of(self, size: int) -> str:
-        """Return which row count of the batch a number of rows is, and of which rows."""
-        meant = [f"{size} is {name}, {text}" for name, text in _ROW_MEANING.items() if self.row_counts.get(name) == size]
-        return meant[0] if meant else ""
-
     def check_itself(self, stage: str, location: str) -> None:
         """Compare the index tensors with the lengths; see `batch_itself.check_batch`."""
         check_batch(self, stage, location)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the index tensors, and so the tensors of every stage, are."""
-        return self.positions.device if self.source is None else self.source.device
-
-    @property
-    def where(self) -> str:
-        """Rank, layer and layout in one line, for messages."""
-        layer = "" if self.layer is None else f", layer {self.layer}"
-        return f"cp_rank={self.cp_rank} of {self.cp_size}{layer}, {self.layout.name}"
 
     @cached_property
     def signature(self) -> "BatchSignature":
@@ -349,8 +218,8 @@ class CpBatch(Scope, Generic[L]):
     def fingerprint(self) -> str:
         """The batch and plan as every rank of the group must see them; compared before each collective."""
         return (
-            f"{self.layout.name} cp_size={self.cp_size} nnz_padded={self.nnz_padded} extend={_short(self.extend_lens)} "
-            f"prefix={_short(self.prefix_lens)} plan={self.plan or '-'}"
+            f"{self.layout.name} cp_size={self.cp_size} nnz_padded={self.nnz_padded} extend={short_text(self.extend_lens)} "
+            f"prefix={short_text(self.prefix_lens)} plan={self.plan or '-'}"
         )
 
     def at_layer(self, layer: int) -> "CpBatch[L]":
@@ -381,8 +250,8 @@ class CpBatch(Scope, Generic[L]):
         sizes = {SlotOrder.SEQUENCE: self.nnz, SlotOrder.ENGINE: self.nnz_engine, SlotOrder.RANK_MAJOR: self.nnz_gathered}
         slots = engine_slots(out_cache_loc.to(self.device), order, sizes, skip)
         view = copy(self)
-        kept = {name: tensor for name, tensor in self.made.items() if name not in _SLOT_ORDERS}
-        for name in _SLOT_ORDERS:
+        kept = {name: tensor for name, tensor in self.made.items() if name not in SLOT_ORDERS}
+        for name in SLOT_ORDERS:
             view.__dict__.pop(name, None)
         for name, value in (("made", kept), ("slots", slots), ("slot_skip", skip), ("owned", owned)):
             object.__setattr__(view, name, value)
@@ -443,9 +312,9 @@ class CpBatch(Scope, Generic[L]):
         facts = engine_facts(
             layout, (cp_size, cp_rank), lens, rows, out_cache_loc, page_table, page_size, device, plan, decodes
         )
-        unknown = sorted(set(indices or {}) - set(_INDEX_SPECS))
+        unknown = sorted(set(indices or {}) - set(index_specs(cls)))
         if unknown:
-            raise ArgumentError(f"indices has {unknown[0]!r}; it may have {', '.join(_INDEX_SPECS)}")
+            raise ArgumentError(f"indices has {unknown[0]!r}; it may have {', '.join(index_specs(cls))}")
         named: dict[str, Any] = dict(indices or {})
         extend, prefix, padded = facts.source.lens
         batch = cls(
@@ -470,56 +339,9 @@ class CpBatch(Scope, Generic[L]):
             return batch
         return batch.with_slots(out_cache_loc, order=order, skip=skip, owned=owned)
 
-    def required(self, name: str, user: str) -> Tensor:
-        """Return optional metadata; raises BatchError DSA304 with the name of the user where it is None."""
-        value = getattr(self, name)
-        if value is None:
-            raise BatchError(
-                f"{user} needs {name}, which this batch does not have",
-                code="DSA304",
-                facts=[("where", self.where), ("try", f"give {name} to build_batch")],
-            )
-        return value  # type: ignore[no-any-return]
-
-
-_ROW_MEANING = {
-    "nnz": "the rows of all ranks",
-    "nnz_local": "this rank's rows without padding",
-    "nnz_padded": "this rank's rows with padding",
-    "nnz_gathered": "the gathered rows of all ranks, padding included",
-    "nnz_shard": "this rank's rows as the engine shapes them",
-    "nnz_engine": "the rows of all ranks as the engine carries them, padding included",
-}
-
 
 class BatchSignature:
     """Stands for the host facts of a batch; kept as long as a batch or a remembered call has it."""
 
 
 _SIGNATURES: WeakValueDictionary[tuple[object, ...], BatchSignature] = WeakValueDictionary()
-
-
-def _short(lens: tuple[int, ...]) -> str:
-    """Return lengths for a message, or their count and hash where there are many."""
-    return str(list(lens)) if len(lens) <= 8 else f"{len(lens)} lengths #{hash(lens) & 0xFFFFFFFF:08x}"
-
-
-def _index_specs() -> dict[str, TensorSpec]:
-    """Return the spec of each index tensor, read off the annotations of `CpBatch`."""
-    specs = {}
-    for item in fields(CpBatch):
-        for hint in (item.type, *get_args(item.type)):
-            spec = spec_of(hint)
-            if spec is not None:
-                specs[item.name] = spec
-    return specs
-
-
-_INDEX_SPECS = _index_specs()
-_SLOT_ORDERS = {
-    "out_cache_loc": SlotOrder.SEQUENCE,
-    "rank_major_loc": SlotOrder.RANK_MAJOR,
-    "engine_loc": SlotOrder.ENGINE,
-}
-_OPTIONAL = frozenset(("page_table", *_SLOT_ORDERS))
-_FROM_SOURCE = frozenset(_INDEX_SPECS) - _OPTIONAL - {"shard_rows", "engine_rows"}

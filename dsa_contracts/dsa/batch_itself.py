@@ -1,20 +1,15 @@
 """Whether a batch's index tensors say what its lengths say: every other invariant takes the batch's word for it."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from dsa_contracts.core.errors import StageInputError
-from dsa_contracts.dsa.states import L
-
-if TYPE_CHECKING:
-    from dsa_contracts.dsa.batch import CpBatch
+from dsa_contracts.dsa.batch_tensors import IndexTensors
 
 _FLAG = "_vouches_for_itself"
 
 
-def check_batch(batch: "CpBatch[L]", stage: str, location: str) -> None:
+def check_batch(batch: IndexTensors, stage: str, location: str) -> None:
     """Compare the index tensors of a batch with its lengths, once for each batch object and the views of its layers.
 
     Raises:
@@ -41,7 +36,7 @@ def check_batch(batch: "CpBatch[L]", stage: str, location: str) -> None:
     object.__setattr__(batch, _FLAG, True)
 
 
-def _facts(batch: "CpBatch[L]") -> list[tuple[str, str, Tensor, Tensor]]:
+def _facts(batch: IndexTensors) -> list[tuple[str, str, Tensor, Tensor]]:
     """Return name, code, what the batch holds and what its lengths say."""
     device = batch.positions.device
     extends = torch.tensor(batch.extend_lens, device=device)

@@ -6,17 +6,37 @@ them -1 is an address in front of the pool. A batch therefore says which value i
 
 import threading
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from dsa_contracts.dsa.batch import CpBatch
-    from dsa_contracts.dsa.states import L
-
 SKIP_NEGATIVE = -1
 """The skip value of a writer that passes over every negative slot."""
+
+
+class OrderedRows(Protocol):
+    """What slots read of a batch to put themselves in another order."""
+
+    @property
+    def restore_index(self) -> Tensor:
+        """Where each row stands in the gathered rows."""
+
+    @property
+    def engine_rows(self) -> Tensor:
+        """Row at each place of what the engine carries."""
+
+    @property
+    def nnz(self) -> int:
+        """Rows."""
+
+    @property
+    def nnz_gathered(self) -> int:
+        """Gathered rows."""
+
+    @property
+    def nnz_engine(self) -> int:
+        """Rows that the engine carries."""
 
 
 class SlotOrder(Enum):
@@ -60,14 +80,14 @@ class BatchSlots:
         """Start from what was given."""
         self.__init__(**state)  # type: ignore[misc]
 
-    def ordered(self, order: SlotOrder, batch: "CpBatch[L]") -> Tensor:
+    def ordered(self, order: SlotOrder, batch: OrderedRows) -> Tensor:
         """Return the slots in an order of the batch's rows; the skip value stands where no row is written."""
         with self._lock:
             if order not in self._made:
                 self._made[order] = self._reordered(order, batch)
             return self._made[order]
 
-    def _reordered(self, order: SlotOrder, batch: "CpBatch[L]") -> Tensor:
+    def _reordered(self, order: SlotOrder, batch: OrderedRows) -> Tensor:
         if order is SlotOrder.SEQUENCE:
             at = batch.restore_index if self.order is SlotOrder.RANK_MAJOR else place_of_rows(batch.engine_rows, batch.nnz)
             return self.given[at]

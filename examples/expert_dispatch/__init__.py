@@ -7,5 +7,5 @@ apply the router's weights in their epilogue, others leave it to combine: a mode
 them twice, or never. Counts say how many rows go to which rank; those of another step or rank cut the same bytes elsewhere.
 
 Modules: `routing` has the vocabulary, `dispatch_contracts` the contracts, `dispatch` the implementation;
-`weighs_twice` is refused by mypy, `counts_of_another_step` by development mode.
+`refused/weighs_twice` is refused by mypy, `counts_of_another_step` by development mode.
 """

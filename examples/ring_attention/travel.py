@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
+from itertools import pairwise
 
 from dsa_contracts.core.errors import add_codes
 from dsa_contracts.core.marks import F32, I64, Contiguous, Dim, Plain, Rows, State
@@ -29,6 +30,12 @@ class QueryTokens(Dim):
 
 class BlockTokens(Dim):
     """Tokens of the block that is here at a hop; blocks may differ in length."""
+
+    varies = True
+
+
+class ComingTokens(Dim):
+    """Tokens of the block that comes for the next hop."""
 
     varies = True
 
@@ -83,7 +90,7 @@ Queries = Ten[OwnTokens, Plain, F32, Contiguous, QueryTokens, RingHeads, RingHea
 QueryPositions = Ten[OwnTokens, Plain, I64, Contiguous, QueryTokens]
 Block = Ten[Travelling, Plain, F32, Contiguous, BlockTokens, RingHeads, RingHeadDim]
 BlockPositions = Ten[Travelling, Plain, I64, Contiguous, BlockTokens]
-Sent = Ten[InFlight, Plain, F32, Contiguous, BlockTokens, RingHeads, RingHeadDim]
+Sent = Ten[InFlight, Plain, F32, Contiguous, ComingTokens, RingHeads, RingHeadDim]
 Max = Ten[OwnTokens, RunningMax, F32, Contiguous, QueryTokens, RingHeads]
 Sum = Ten[OwnTokens, RunningSum, F32, Contiguous, QueryTokens, RingHeads]
 Acc = Ten[OwnTokens, RunningOut, F32, Contiguous, QueryTokens, RingHeads, RingHeadDim]
@@ -93,10 +100,10 @@ Lse2 = Ten[OwnTokens, BinaryLse, F32, Contiguous, QueryTokens, RingHeads]
 
 
 def balanced(length: int, size: int) -> tuple[Spans, ...]:
-    """Return the pieces of each rank: of 2 * size chunks rank r has chunk r and the r-th from the end, so that all work alike."""
+    """Return the pieces of each rank, of equal work: of 2 * size chunks rank r has chunk r and the r-th from the end."""
     each, more = divmod(length, 2 * size)
     starts = [at * each + min(at, more) for at in range(2 * size + 1)]
-    chunks = list(zip(starts, starts[1:], strict=False))
+    chunks = list(pairwise(starts))
     return tuple((chunks[rank], chunks[-1 - rank]) for rank in range(size))
 
 

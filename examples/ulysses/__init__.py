@@ -7,5 +7,5 @@ plausible), or a caller that hands heads first. The rows mark of a tensor tells 
 can see, development mode the rest.
 
 Modules: `shards` has the vocabulary, `head_exchange` the contracts, `heads` the implementation;
-`attends_on_a_shard` is refused by mypy, `heads_come_first` by development mode.
+`refused/attends_on_a_shard` is refused by mypy, `heads_come_first` by development mode.
 """

@@ -8,9 +8,9 @@ from dsa_contracts.dsa.states import Fp8Row, KeyCounts, KeyIds, RequestIds, Rota
 from dsa_cp.layer.local_batch import padded_local_batch
 from dsa_cp.layouts import Interleave
 from dsa_cp.stages import attend
-from tests.stages.branded import TOPK, WIDE, batches, local, pool_of, state_of
-from tests.stages.calls import call, refused, valid_args
+from tests.support.branded import TOPK, WIDE, batches, local, pool_of, state_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import call, refused, valid_args
 
 
 @pytest.mark.parametrize("name", ["topk_indices", "causal_lens", "request_of_row"])

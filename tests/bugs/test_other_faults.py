@@ -11,8 +11,8 @@ from dsa_contracts import ContractError, CpBatch, checking_values
 from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag, build_batches
-from tests.stages.branded import BF16, ROPE, batches, bytes_of, gathered, normal, paged, pool_of
-from tests.stages.calls import call, faulty, valid_args
+from tests.support.branded import BF16, ROPE, batches, bytes_of, gathered, normal, paged, pool_of
+from tests.support.stage_calls import call, faulty, valid_args
 
 WRITE: Any = stages.write_kv
 REBUILD: Any = stages.rebuild_positions

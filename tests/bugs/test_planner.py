@@ -11,8 +11,8 @@ from dsa_cp.layer.setting import rank_major_loc
 from dsa_cp.layouts import Interleave, build_batches
 from dsa_cp.planner import Plan, PlanOptions, plan_for
 from dsa_cp.planner.backends import CAPABILITIES, Cited
-from tests.stages.branded import RANK, ROPE, batches, local, normal
-from tests.stages.calls import call, refusal, refused, valid_args
+from tests.support.branded import RANK, ROPE, batches, local, normal
+from tests.support.stage_calls import call, refusal, refused, valid_args
 
 
 def plan(backend: str, kv_format: str, known: Any = CAPABILITIES, **options: Any) -> Plan:

@@ -15,9 +15,9 @@ from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.stages import apply_rope, rope_quantize
-from tests.stages.branded import HEADS, batches, gathered, in_sequence, local, pool_of, state_of, table_of
-from tests.stages.calls import call, faulty, refusal, refused, valid_args
+from tests.support.branded import HEADS, batches, gathered, in_sequence, local, pool_of, state_of, table_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import call, faulty, refusal, refused, valid_args
 
 
 @pytest.mark.parametrize(

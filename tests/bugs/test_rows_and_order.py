@@ -9,9 +9,9 @@ from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.states import Bf16Row, KeyCounts, Packed, Positions, Raw, Rotated
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens, restore_order, rope_quantize
-from tests.stages.branded import RANK, ROPE, batches, gathered, in_sequence, local, normal
-from tests.stages.calls import call, refused, valid_args
+from tests.support.branded import RANK, ROPE, batches, gathered, in_sequence, local, normal
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import call, refused, valid_args
 
 RIGHT = {
     "zigzag": ([0, 1, 4, 5, 6, 7, 2, 3], [[1, 2, 7, 8], [3, 4, 5, 6]]),

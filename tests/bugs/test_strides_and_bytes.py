@@ -12,10 +12,10 @@ from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, PackedRowStride, R
 from dsa_cp.layouts import Zigzag
 from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.stages import all_gather_kv, split_kv
-from tests.stages.branded import FP8, HEADS, batches, in_sequence, local, normal, packed, pool_of
-from tests.stages.calls import call, refused, valid_args
-from tests.stages.values import random_args, rotated_codes
+from tests.support.branded import FP8, HEADS, batches, in_sequence, local, normal, packed, pool_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import call, refused, valid_args
+from tests.support.stage_values import random_args, rotated_codes
 
 
 def test_b12_the_number_of_slots_is_compared_with_the_rows_before_anything_is_flattened() -> None:

@@ -6,7 +6,7 @@ compute-sanitizer --report-api-errors no --target-processes all python -m tests.
 import sys
 
 from dsa_cp.comm.process import run_processes
-from tests.comm import symmetric_targets as targets
+from tests.support import symmetric_programs as targets
 
 CASES: list[targets.Case] = [
     ("zigzag", [130, 1], None, False),

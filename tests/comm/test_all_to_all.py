@@ -13,7 +13,7 @@ from dsa_contracts.core.comm import Comm, Exchange
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.comm.exchange import counts_fault, difference
 from dsa_cp.comm.process import run_processes
-from tests.comm import targets
+from tests.support import rank_programs as targets
 
 UNEVEN = [[0, 2, 1], [3, 0, 0], [1, 0, 2]]
 """Rows of each rank for each: rank 1 sends to rank 0 alone, and rank 1 takes none of its own."""

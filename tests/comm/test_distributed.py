@@ -16,7 +16,7 @@ from dsa_contracts.core.errors import ArgumentError, RankError, StageInputError
 from dsa_contracts.dsa.codes import BatchError
 from dsa_cp.comm.distributed import LOOPBACK, connect
 from dsa_cp.comm.process import run_processes
-from tests.comm import targets
+from tests.support import rank_programs as targets
 
 
 def processes_left(pids: list[int], patience_s: float = 2.0) -> list[int]:

@@ -16,7 +16,7 @@ from dsa_cp.comm.rounds import Rounds
 from dsa_cp.comm.shared_board import PLACE_BYTES, SharedBoard
 from dsa_cp.comm.store_board import StoreBoard
 from dsa_cp.comm.verdict import Arrival, Entry
-from tests.comm import targets
+from tests.support import rank_programs as targets
 
 
 def nobody_died(board: SharedBoard, number: int, seen: Sequence[Entry | None]) -> None:

@@ -19,7 +19,7 @@ from dsa_contracts.core.comm import Comm
 from dsa_contracts.core.errors import ArgumentError, RankError, StageInputError
 from dsa_contracts.dsa.codes import BatchError
 from dsa_cp.comm import SimulatedGroup, run_ranks
-from tests.comm import targets
+from tests.support import rank_programs as targets
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import Bf16Row, Packed, Raw, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.stages import all_gather_kv
-from tests.dsa.toys import batches_of, local
+from tests.support.small_stages import batches_of, local
 
 FORMAT = bf16_format(2, 2)
 

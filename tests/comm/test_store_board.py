@@ -12,7 +12,7 @@ from dsa_cp.comm.distributed import board_of, serve_store
 from dsa_cp.comm.rounds import Rounds
 from dsa_cp.comm.store_board import StoreBoard
 from dsa_cp.comm.verdict import Arrival, Entry
-from tests.comm import targets
+from tests.support import rank_programs as targets
 
 
 def rounds_in_threads(cp_size: int, body: Callable[[Rounds, int], None]) -> int:

@@ -9,8 +9,8 @@ import torch
 
 from dsa_cp.comm.process import run_processes
 from dsa_cp.planner import CommKind
-from tests.comm import symmetric_targets as targets
-from tests.kernels.whole_layer import replayed_layer
+from tests.support import symmetric_programs as targets
+from tests.support.whole_layer import replayed_layer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.process]
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
@@ -67,7 +67,10 @@ def test_a_whole_layer_of_two_gpus_is_replayed_from_a_graph(comm: CommKind) -> N
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_more_ranks_than_gpus_share_one_and_leave_the_expected_bytes(ranks: int) -> None:
     # Streams that share a connection to the GPU wait for each other, and kernels that wait for each other then hang.
-    command, environment = [sys.executable, "-m", "tests.comm.one_gpu", str(ranks)], {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    command, environment = (
+        [sys.executable, "-m", "tests.support.ranks_on_one_gpu", str(ranks)],
+        {"CUDA_DEVICE_MAX_CONNECTIONS": "32"},
+    )
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
     )

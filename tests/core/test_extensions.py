@@ -61,7 +61,7 @@ class F64(DType):
     """torch.float64, which the core has no mark for."""
 
     torch_dtype = torch.float64
-    short = "f64"
+    short = "float64"
 
 
 N = TypeVar("N", bound=DType)
@@ -89,7 +89,7 @@ def one_of(dtype: Any) -> Callable[..., Any]:
     def take(x: Any) -> None:
         """Cells come in one dtype."""
 
-    take.__annotations__["x"] = Ten[Mine, Plain, dtype, Contiguous, Cells, Lanes]  # type: ignore[valid-type]
+    take.__annotations__["x"] = Ten[Mine, Plain, dtype, Contiguous, Cells, Lanes]
     return stage(contract()(take))(lambda x: None)
 
 

@@ -182,3 +182,24 @@ def test_a_brand_that_was_taken_off_is_not_taken_over_again() -> None:
     view = x[:]
     set_brand(view, None)
     assert kinds(view, scope) is None
+
+
+def test_what_is_declared_goes_by_the_variant_that_the_scope_has_now() -> None:
+    class Turning(Scope):
+        """A scope whose rows mean something else after each turn."""
+
+        turn = 0
+
+        @property
+        def signature(self) -> object:
+            return (Turning, self.turn)
+
+        def variant_of(self, rows: object) -> str:
+            return f"turn {self.turn}" if rows is Mine else ""
+
+    scope = Turning()
+    first: Tensor = declare(rows(), Mine, Done, scope, "test")
+    scope.turn = 1
+    second: Tensor = declare(rows(), Mine, Done, scope, "test")
+    found = [brand_of(one) for one in (first, second)]
+    assert [one.kind.variant for one in found if one] == ["turn 0", "turn 1"]

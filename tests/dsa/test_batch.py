@@ -11,7 +11,7 @@ from dsa_contracts.core.bound_dims import BoundDims
 from dsa_contracts.dsa.batch_facts import check_lens, check_ranks
 from dsa_contracts.dsa.codes import BatchError
 from dsa_cp.layouts import Interleave, Zigzag
-from tests.dsa.toys import batch_of, batches_of
+from tests.support.small_stages import batch_of, batches_of
 
 
 def remade(**changes: Any) -> CpBatch[Any]:

@@ -23,8 +23,8 @@ from dsa_contracts.dsa.states import (
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import all_gather_kv, apply_rope, pack_kv, restore_order, split_kv, write_kv
-from tests.dsa.toys import args_of, batch_of, batches_of, global_rows, local, raw, rows_of
 from tests.support.messages import refusal
+from tests.support.small_stages import args_of, batch_of, batches_of, global_rows, local, raw, rows_of
 
 LOCAL: Any = Local
 GLOBAL: Any = Global

@@ -18,8 +18,8 @@ from dsa_contracts.dsa.invariants.reading import row_format_of
 from dsa_contracts.dsa.row_formats import bf16_format, fp8_656_format, fp8_format
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.stages import apply_rope
-from tests.dsa.toys import args_of, batch_of, raw, rows_of
 from tests.support.messages import contract_and_ran, refusal
+from tests.support.small_stages import args_of, batch_of, raw, rows_of
 
 
 def wide(*shape: int) -> Tensor:

@@ -10,7 +10,7 @@ from dsa_contracts.core.invariant import Call
 from dsa_contracts.core.scope import Scope
 from dsa_contracts.dsa import invariants
 from dsa_cp.comm import run_ranks
-from tests.dsa.toys import batch_of, batches_of
+from tests.support.small_stages import batch_of, batches_of
 
 
 def ints(*values: object) -> Tensor:

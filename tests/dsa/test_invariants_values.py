@@ -14,8 +14,8 @@ from dsa_contracts.dsa import invariants
 from dsa_contracts.dsa.row_formats import RowFormat, RowPart
 from dsa_contracts.dsa.states import Bf16Row, Raw, RowIds, Sequence
 from dsa_cp.stages import rebuild_positions, reorder_causal_lens
-from tests.dsa.toys import batch_of, global_rows, local, raw, rows_of
 from tests.support.messages import contract_and_ran, refusal
+from tests.support.small_stages import batch_of, global_rows, local, raw, rows_of
 
 
 def ints(*values: object) -> Tensor:

@@ -16,7 +16,7 @@ from dsa_contracts.dsa.engine_shapes import KvParts, paged, without_heads
 from dsa_contracts.dsa.row_formats import fp8_656_format
 from dsa_contracts.dsa.states import Global, KeyCounts, Local, Packed, Positions, Raw, Rotated, Sequence
 from dsa_contracts.dsa.typevars import L
-from tests.dsa.engine_calls import FORMAT, LATENT, PAGE, ROPE, Engine, batches, cache, rows
+from tests.support.engine_calls import FORMAT, LATENT, PAGE, ROPE, Engine, batches, cache, rows
 
 OWN: Any = Local[L]  # type: ignore[valid-type]
 IN_SEQUENCE: Any = Global[Sequence]

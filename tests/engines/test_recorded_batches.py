@@ -13,6 +13,8 @@ from torch import Tensor
 import dsa_contracts.stages as contracts
 from dsa_contracts import CpBatch, GivenLayout, checking_values, declare, declare_lasting, stage
 from dsa_contracts.core.errors import ContractError
+from dsa_contracts.core.runtime.observe import observe
+from dsa_contracts.core.scope import forward
 from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import (
     Bf16Row,
@@ -27,7 +29,7 @@ from dsa_contracts.dsa.states import (
     TokenSlots,
 )
 from dsa_cp.comm import run_ranks
-from tests.engines.recorded import SGLANG, VLLM, Case, bf16, sglang_batch, vllm_batch
+from tests.support.recorded_batches import SGLANG, VLLM, Case, bf16, sglang_batch, vllm_batch
 
 WIDTH = SGLANG["about"]["latent"] + SGLANG["about"]["rope"]
 FORMAT = bf16_format(SGLANG["about"]["latent"], SGLANG["about"]["rope"])
@@ -260,3 +262,24 @@ def test_batches_of_one_engine_layout_share_the_calls_that_passed() -> None:
     assert first.layout is not second.layout
     assert first.layout == second.layout
     assert first.signature is second.signature
+
+
+@sglang_cases
+def test_an_observer_of_sglangs_pool_write_takes_three_dim_k_and_a_decode_outside_of_the_forward(case: Case) -> None:
+    """`set_mla_kv_buffer` carries no batch: the prefill's write is in its forward, the decode's belongs to none."""
+    watch = observe(contracts.write_kv, adapt={"kv": lambda k: k.squeeze(1)})
+    pages, size = SGLANG["about"]["pages"], SGLANG["about"]["page_size"]
+    with checking_values():
+        for rank, own in enumerate(case["ranks"]):
+            batch, pool = sglang_batch(case, rank), pool_of(pages, size)
+            _, rows = packed_from_3d(own)
+            k: Any = declare(rows, Global[Sequence], ROWS, batch, "engine.gather").unsqueeze(1)
+            with forward(batch):
+                seen = watch.before(pool=pool, kv=k, loc=batch.out_cache_loc, row_format=FORMAT)
+                pool.copy_(holding(own["pool_after_prefill"], pages, size))
+                watch.after(seen)
+            with forward(None):
+                decoded = torch.ones(len(case["decode_loc"]), 1, 2 * WIDTH, dtype=torch.uint8)
+                seen = watch.before(pool=pool, kv=decoded, loc=torch.tensor(case["decode_loc"]), row_format=FORMAT)
+                assert seen is None
+    assert (watch.calls, watch.skipped, dict(watch.faults)) == (case["cp_size"], case["cp_size"], {})

@@ -1,6 +1,7 @@
 """Expert dispatch: equal to all experts on one rank, and refused in the wrong order, weighed twice, or with other counts."""
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -29,9 +30,9 @@ from examples.expert_dispatch.routing import (
     TokenOrder,
     Tokens,
 )
-from examples.expert_dispatch.weighs_twice import combines_in_expert_order, weighs_twice
 from tests.examples.ranks import normal, refusal
 
+REFUSED: Any = import_module("examples.expert_dispatch.refused.weighs_twice")
 EXPERTS, WIDTH, WIDTH_OUT = 4, 3, 2
 MATRICES = normal(EXPERTS, WIDTH_OUT, WIDTH, seed=9)
 
@@ -43,17 +44,19 @@ def tokens_of(rank: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
     return normal(count, WIDTH, seed=rank), experts, weights
 
 
-def declared(step: Step, rows: int) -> list[Any]:
+def declared(step: Step, rows: int) -> tuple[Any, Any, Any, Any]:
     """The arguments of a rank's layer, as a model would hand them on."""
     x, experts, weights = tokens_of(step.rank, rows)
     own = EXPERTS // step.size
     matrices = MATRICES[step.first_expert : step.first_expert + own].clone()
-    return [
-        declare(x, TokenOrder, Plain, step, "test"),
-        declare(experts, TokenOrder, Plain, step, "test"),
-        declare(weights, TokenOrder, RouterWeights, step, "test"),
-        declare(matrices, OwnExperts, Plain, step, "test"),
-    ]
+    for tensor, rows_mark, state in (
+        (x, TokenOrder, Plain),
+        (experts, TokenOrder, Plain),
+        (weights, TokenOrder, RouterWeights),
+        (matrices, OwnExperts, Plain),
+    ):
+        declare(tensor, rows_mark, state, step, "test")
+    return x, experts, weights, matrices
 
 
 def reference(rank: int, rows: int) -> Tensor:
@@ -93,7 +96,7 @@ def on_one_rank(body: Any) -> str:
 
 
 def test_a_combine_in_the_order_of_experts_is_refused() -> None:
-    text = on_one_rank(lambda computed, returned, *rest: combines_in_expert_order(computed, *rest))
+    text = on_one_rank(lambda computed, returned, *rest: REFUSED.combines_in_expert_order(computed, *rest))
     bound = "choices=6, bound by send_back.returned; model_width_out=2, bound by run_experts.matrices"
     assert text.splitlines() == [
         "StageInputError DSA106: combine: returned holds ExpertOrder rows, not SendOrder",
@@ -107,7 +110,7 @@ def test_a_combine_in_the_order_of_experts_is_refused() -> None:
 
 
 def test_weights_that_are_applied_twice_are_refused() -> None:
-    text = on_one_rank(lambda computed, returned, *rest: weighs_twice(returned, *rest))
+    text = on_one_rank(lambda computed, returned, *rest: REFUSED.weighs_twice(returned, *rest))
     assert text.splitlines()[0] == "StageInputError DSA107: combine: returned is Weighted, not Unweighted"
     assert text.splitlines()[-1] == "  try       weights are applied here alone"
 

@@ -1,5 +1,6 @@
 """Ulysses: equal to attention on one rank, and refused where heads and sequence are confused."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,12 +12,12 @@ from dsa_contracts.core.declarations import declare
 from dsa_contracts.core.marks import Plain
 from dsa_contracts.core.modes import checking_values
 from dsa_cp.comm import run_ranks
-from examples.ulysses.attends_on_a_shard import attends_on_a_shard, exchanges_twice
 from examples.ulysses.heads import attend, attention, to_heads
 from examples.ulysses.heads_come_first import heads_come_first
 from examples.ulysses.shards import SequenceShard, Sharding
 from tests.examples.ranks import normal, refusal
 
+REFUSED: Any = import_module("examples.ulysses.refused.attends_on_a_shard")
 HEADS, WIDTH = 4, 3
 BOUND = "seq=4, bound by sequence; heads_local=4, bound by sequence; head_dim=3, bound by to_heads.x"
 
@@ -44,7 +45,7 @@ def test_shards_come_back_as_attention_over_the_whole_sequence(lens: list[int]) 
 
     def rank(comm: Exchange) -> Tensor:
         sharding = Sharding(lens, HEADS, comm.rank)
-        shards = [shard_of(x, sharding) for x in (q, k, v)]
+        shards = shard_of(q, sharding), shard_of(k, sharding), shard_of(v, sharding)
         with checking_values():
             return attention(*shards, 0.5, sharding, comm)
 
@@ -63,7 +64,7 @@ def on_one_rank(body: Any, *lens: int) -> str:
 
 
 def test_attention_on_a_shard_of_the_sequence_is_refused() -> None:
-    assert on_one_rank(lambda shards, *rest: attends_on_a_shard(*shards, *rest)) == "\n".join(
+    assert on_one_rank(lambda shards, *rest: REFUSED.attends_on_a_shard(*shards, *rest)) == "\n".join(
         [
             "StageInputError DSA106: attend: k holds SequenceShard rows, not HeadShard",
             f"  expected  f32[seq heads_local head_dim] Contiguous, HeadShard, Plain; {BOUND}",
@@ -77,7 +78,7 @@ def test_attention_on_a_shard_of_the_sequence_is_refused() -> None:
 
 
 def test_a_second_exchange_is_refused() -> None:
-    assert on_one_rank(lambda shards, *rest: exchanges_twice(shards[0], *rest)).splitlines()[0] == (
+    assert on_one_rank(lambda shards, *rest: REFUSED.exchanges_twice(shards[0], *rest)).splitlines()[0] == (
         "StageInputError DSA106: to_heads: x holds HeadShard rows, not SequenceShard"
     )
 

@@ -10,6 +10,8 @@ from dsa_contracts.core.runtime.messages import _KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = (ROOT / "dsa_contracts" / "core" / "errors.py", ROOT / "dsa_contracts" / "dsa" / "codes.py")
+OWN = [code for code in CODES if code.startswith("DSA")]
+"""The codes of this repository; other vocabularies that tests load have letters of their own."""
 COMPUTED = {f"DSA{side}{kind:02}" for side in (1, 2) for kind in _KINDS.values()}
 """Codes of one tensor's faults, for arguments and for return values."""
 
@@ -32,12 +34,12 @@ def raised() -> set[str]:
     return set(re.findall(r'"(DSA\d{3})"', outside_docstrings)) | COMPUTED
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", OWN)
 def test_a_code_is_raised(code: str) -> None:
     assert code in raised()
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", OWN)
 def test_a_code_is_named_by_a_test(code: str) -> None:
     assert code in named_in("tests", leave_out=(Path(__file__),))
 

@@ -10,7 +10,7 @@ import torch
 
 from dsa_cp.kernels import custom_ops
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import FORMATS, attend_case, index_case, normal
+from tests.support.kernel_cases import FORMATS, attend_case, index_case, normal
 
 
 def rope_and_write() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dsa_contracts.core.marks import BF16, F32
-from tests.kernels.kernel_cases import DEVICES, GPU, ON_GPU, AttendCase, attend_case, flash_mla_stages, poison, triton_stages
+from tests.support.kernel_cases import DEVICES, GPU, ON_GPU, AttendCase, attend_case, flash_mla_stages, poison, triton_stages
 
 TOLERANCE = {"bf16": 2e-3, "fp8": 5e-4, "fp8_656": 4e-3}
 SCALES = {"bf16": (0.0722, 1.0, 1.0), "fp8": (0.0722, 0.5, 0.25), "fp8_656": (0.0722, 1.0, 1.0)}

@@ -10,8 +10,8 @@ from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa.row_formats import fp8_format
 from dsa_cp.comm import SimulatedGroup
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import GPU, attend_case, bytes_differ, flash_mla_stages, normal, positions_of, triton_stages
-from tests.kernels.whole_layer import replayed_layer
+from tests.support.kernel_cases import GPU, attend_case, bytes_differ, flash_mla_stages, normal, positions_of, triton_stages
+from tests.support.whole_layer import replayed_layer
 
 pytestmark = [pytest.mark.gpu, GPU]
 
@@ -31,7 +31,7 @@ def test_a_replayed_layer_follows_its_inputs(module: Any) -> None:
 
     def layer() -> tuple[torch.Tensor, torch.Tensor]:
         q, kv = triton_stages.rope_quantize(*halves, positions_of(batch), table, RopeStyle.NEOX, 1.0, 1.0, batch)
-        triton_stages.write_kv(pool, kv.view_as(kv), loc, row_format, batch)
+        triton_stages.write_kv(pool, kv.detach(), loc, row_format, batch)
         out, lse = module.attend(q, pool, *tables, 0.07, 1.0, 1.0, F32, row_format, batch)
         return out, lse
 

@@ -13,7 +13,7 @@ from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa.row_formats import fp8_format
 from dsa_cp.kernels import custom_ops
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import DEVICES, attend_case, batch_of, bytes_differ, index_case, normal, triton_stages
+from tests.support.kernel_cases import DEVICES, attend_case, batch_of, bytes_differ, index_case, normal, triton_stages
 
 
 def rope_arguments(rows: int, device: str) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dsa_contracts.dsa.row_formats import fp8_656_format, index_bf16_format, index_fp8_format
-from tests.kernels.kernel_cases import DEVICES, batch_of, bytes_differ, normal, poison, references, triton_stages
+from tests.support.kernel_cases import DEVICES, batch_of, bytes_differ, normal, poison, references, triton_stages
 
 
 def latent(rows: int, device: str) -> Tensor:

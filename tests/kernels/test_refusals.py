@@ -11,7 +11,7 @@ from dsa_contracts.core.marks import F32
 from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.kernels import requirements
 from dsa_cp.layer.kernel_sets import KERNEL_SETS, TorchKernels, available_on
-from tests.kernels.kernel_cases import (
+from tests.support.kernel_cases import (
     GPU,
     AttendCase,
     attend_case,

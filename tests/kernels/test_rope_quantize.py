@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dsa_contracts import RopeStyle
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.kernels.kernel_cases import (
+from tests.support.kernel_cases import (
     DEVICES,
     GPU,
     batch_of,

@@ -13,7 +13,7 @@ from dsa_cp.kernels import custom_ops
 from dsa_cp.layouts import Interleave
 from dsa_cp.numerics.best_keys import best_keys, index_scores, key_values
 from dsa_cp.numerics.paged_keys import slots_of_request
-from tests.kernels.kernel_cases import DEVICES, GPU, IndexCase, index_case, poison, references, triton_stages
+from tests.support.kernel_cases import DEVICES, GPU, IndexCase, index_case, poison, references, triton_stages
 
 REFERENCE: Any = best_keys
 RELATIVE = 2e-5

@@ -13,7 +13,7 @@ from dsa_contracts.dsa.row_formats import (
     index_bf16_format,
     index_fp8_format,
 )
-from tests.kernels.kernel_cases import DEVICES, batch_of, triton_stages
+from tests.support.kernel_cases import DEVICES, batch_of, triton_stages
 
 FORMATS: list[tuple[RowFormat[Any, Any, Any], int, int]] = [
     (fp8_format(), 576, 0),

@@ -9,7 +9,7 @@ from dsa_contracts.dsa.codes import PlanError
 from dsa_cp.cli import main
 from dsa_cp.planner.backends import CAPABILITIES
 from dsa_cp.planner.plan_files import plan_from_json
-from tests.planner.asking import plan
+from tests.support.plans import plan
 
 FP8_656 = ("--prefill-backend", "flashmla_kv", "--kv-format", "fp8_656")
 

@@ -14,7 +14,7 @@ from dsa_cp.layer.placements import PLACEMENTS
 from dsa_cp.planner import Plan, make_plan
 from dsa_cp.planner.attention_layer import quant_scale_of, route_of
 from dsa_cp.planner.plan_files import plan_from_json, read_plan
-from tests.planner.asking import options, plan
+from tests.support.plans import options, plan
 
 BEFORE_29161 = ["pack_kv", "all_gather_kv", "restore_order", "split_kv", "rope_quantize", "write_kv"]
 AFTER_29161 = ["rope_quantize", "all_gather_kv", "write_kv"]
@@ -226,6 +226,12 @@ def test_the_name_of_a_plan_is_what_ranks_compare() -> None:
 
 def test_the_indexers_key_may_ride_where_something_is_sent() -> None:
     assert plan().decided("index_key").reason == (
-        "both keys are packed on this rank before the gather: one collective of 708 bytes a token would do"
+        "both keys are packed on this rank before the gather: one collective of 708 bytes a token would do; "
+        "the path gathers each by itself"
+    )
+    shared = plan(comm="symmetric").decided("index_key")
+    assert (shared.value, shared.reason) == (
+        "rides with K's row",
+        "both keys are packed on this rank before the gather: one collective of 708 bytes a token puts both into the pools",
     )
     assert plan(cp_size=1).decided("index_key").value == "not sent"

@@ -11,7 +11,7 @@ from dsa_cp.planner import PlanOptions, plan_for
 from dsa_cp.planner.backends import CAPABILITIES, Cited, IntRule, Reading
 from dsa_cp.planner.refusals import CHECKS, ask, first_refusal
 from dsa_cp.planner.upstream_differences import REFUSALS
-from tests.planner.asking import options, plan, refusal, with_backend
+from tests.support.plans import options, plan, refusal, with_backend
 
 TRTLLM = CAPABILITIES["trtllm"]
 FOUND = "as found in this test"

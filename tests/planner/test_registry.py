@@ -9,7 +9,7 @@ import pytest
 from dsa_contracts.core.errors import ArgumentError
 from dsa_cp.planner.backends import CAPABILITIES, Capability, Cited, IntRule
 from dsa_cp.planner.capabilities import UNKNOWN, read_capabilities
-from tests.planner.asking import plan, refusal
+from tests.support.plans import plan, refusal
 
 READS = [
     {

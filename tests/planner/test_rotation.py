@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dsa_cp.planner.backends import CAPABILITIES, Capability, Rotation
-from tests.planner.asking import plan, refusal, with_backend
+from tests.support.plans import plan, refusal, with_backend
 
 FOUND = "as found in this test"
 

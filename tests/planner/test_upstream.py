@@ -20,7 +20,7 @@ from dsa_cp.planner.upstream import (
     pool_format_0_5_23,
 )
 from dsa_cp.planner.upstream_differences import Comparison, compare, plan_or_error
-from tests.planner.asking import options
+from tests.support.plans import options
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

@@ -12,10 +12,10 @@ from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Packed, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import all_gather_kv, restore_order
-from tests.stages.branded import BF16, WIDE, batches, comm_of, in_sequence, local, normal
-from tests.stages.calls import faulty, refusal, refused, valid_args
-from tests.stages.values import rows_under_scale
+from tests.support.branded import BF16, WIDE, batches, comm_of, in_sequence, local, normal
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
+from tests.support.stage_values import rows_under_scale
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes: the token, and the token + 100."""

@@ -9,10 +9,10 @@ from dsa_contracts.dsa.states import Positions, Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table, rotate
 from dsa_cp.stages import apply_rope
-from tests.stages.branded import batches, in_sequence, local, normal, table_for, table_of
-from tests.stages.calls import refused, valid_args
-from tests.stages.e4m3 import bf16, float32
+from tests.support.branded import batches, in_sequence, local, normal, table_for, table_of
+from tests.support.e4m3 import bf16, float32
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import refused, valid_args
 
 QUARTER_TURNS = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, -1.0, 1.0, 0.0], [-1.0, 0.0, 0.0, -1.0]])
 """Two cosines and two sines a position: exact numbers, so that every product is exact."""

@@ -10,8 +10,8 @@ from dsa_contracts.core import marks
 from dsa_contracts.dsa.row_formats import RowFormat, bf16_format, fp8_656_format, fp8_format
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import attend
-from tests.stages.branded import batches, pool_of
-from tests.stages.values import args_of, attend_row, random_args, request_values, values_of
+from tests.support.branded import batches, pool_of
+from tests.support.stage_values import args_of, attend_row, random_args, request_values, values_of
 
 FORMATS: list[RowFormat[Any, Any, Any]] = [bf16_format(8, 4), fp8_format(8, 4), fp8_656_format(128, 4)]
 each_format = pytest.mark.parametrize("row_format", FORMATS, ids=lambda row_format: row_format.name)

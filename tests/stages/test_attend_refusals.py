@@ -13,10 +13,10 @@ from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import Bf16Row, KeyCounts, KeyIds, RequestIds, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import attend
-from tests.stages.branded import FP8, HEADS, batches, local, normal, num_pages, pool_of, state_of
-from tests.stages.calls import faulty, refusal, refused, valid_args
-from tests.stages.values import random_args
+from tests.support.branded import FP8, HEADS, batches, local, normal, num_pages, pool_of, state_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
+from tests.support.stage_values import random_args
 
 
 @pytest.fixture

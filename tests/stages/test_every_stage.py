@@ -17,8 +17,8 @@ from dsa_contracts.core.views import set_brand
 from dsa_contracts.dsa.states import Local, PerRequest, Pool, Raw, Rotated, Table
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag
-from tests.stages.branded import batches
-from tests.stages.calls import COLLECTIVE, LOCAL, STAGES, call, refused, valid_args
+from tests.support.branded import batches
+from tests.support.stage_calls import COLLECTIVE, LOCAL, STAGES, call, refused, valid_args
 
 OPEN_ROWS = {"max_position", "num_pages", "K"}
 """Dims that no other argument and no batch fixes; K may be rows that were read from a pool."""

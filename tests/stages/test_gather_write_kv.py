@@ -13,10 +13,10 @@ from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Rotated, TokenS
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv, write_kv
-from tests.stages.branded import BF16, FP8, WIDE, batches, gathered, num_pages, packed, pool_of
-from tests.stages.calls import refusal
-from tests.stages.values import packed_rows, rows_under_scale
+from tests.support.branded import BF16, FP8, WIDE, batches, gathered, num_pages, packed, pool_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import refusal
+from tests.support.stage_values import packed_rows, rows_under_scale
 
 ONE = fp8_format(1, 1)
 """Rows of two bytes, so that a pool can be written down: the token + 1, and that + 100."""

@@ -12,8 +12,8 @@ from dsa_contracts.dsa.states import Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, gather_write_kv_and_index, write_kv
-from tests.stages.branded import BF16, FP8, INDEX, WIDE, batches, num_pages, packed, pool_of
-from tests.stages.values import packed_rows
+from tests.support.branded import BF16, FP8, INDEX, WIDE, batches, num_pages, packed, pool_of
+from tests.support.stage_values import packed_rows
 
 Format = RowFormat[Any, Any, Any]
 KV, KEY = fp8_format(8, 4), index_fp8_format(8)

@@ -14,8 +14,8 @@ from dsa_contracts.dsa.states import Bf16Row, IndexBf16Row, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import VllmReplicated, Zigzag
 from dsa_cp.stages import gather_write_kv_and_index
-from tests.stages.branded import batches, packed, pool_of
-from tests.stages.calls import refusal, refused, valid_args
+from tests.support.branded import batches, packed, pool_of
+from tests.support.stage_calls import refusal, refused, valid_args
 
 NAME = "gather_write_kv_and_index"
 Args = dict[str, Any]

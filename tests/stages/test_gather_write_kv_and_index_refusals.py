@@ -12,9 +12,9 @@ from dsa_contracts.dsa.states import Fp8Row, IndexBf16Row, IndexFp8Row, Packed, 
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Zigzag, build_batches
 from dsa_cp.stages import gather_write_kv_and_index
-from tests.stages.branded import batches, comm_of, gathered, num_pages, packed, pool_of
-from tests.stages.calls import refusal, refused
-from tests.stages.values import packed_rows
+from tests.support.branded import batches, comm_of, gathered, num_pages, packed, pool_of
+from tests.support.stage_calls import refusal, refused
+from tests.support.stage_values import packed_rows
 
 NAME = "gather_write_kv_and_index"
 KV, KEY = fp8_format(8, 4), index_fp8_format(8)

@@ -13,8 +13,8 @@ from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Packed, Raw, Rotated
 from dsa_cp.comm import SimulatedGroup, run_ranks
 from dsa_cp.layouts import VllmReplicated, Zigzag
 from dsa_cp.stages import gather_write_kv
-from tests.stages.branded import BF16, FP8, batches, comm_of, gathered, num_pages, packed, pool_of
-from tests.stages.calls import refusal, refused, valid_args
+from tests.support.branded import BF16, FP8, batches, comm_of, gathered, num_pages, packed, pool_of
+from tests.support.stage_calls import refusal, refused, valid_args
 
 NAME = "gather_write_kv"
 

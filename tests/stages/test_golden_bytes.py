@@ -21,7 +21,7 @@ from dsa_contracts.dsa.states import Fp8Row, PackedRowStride, Rotated
 from dsa_cp.comm import run_ranks
 from dsa_cp.layouts import Interleave, Zigzag, build_batches
 from dsa_cp.stages import all_gather_kv, rebuild_positions, reorder_causal_lens, restore_order, split_kv, write_kv
-from tests.stages.branded import packed, pool_of
+from tests.support.branded import packed, pool_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FORMAT = fp8_format(8, 4)

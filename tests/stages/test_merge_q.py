@@ -7,9 +7,9 @@ from dsa_contracts.core.marks import Plain
 from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import merge_q
-from tests.stages.branded import HEADS, RANK, ROPE, batches, local, normal
-from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.branded import HEADS, RANK, ROPE, batches, local, normal
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 
 def test_latent_stands_before_the_rope_part() -> None:

@@ -9,10 +9,10 @@ from dsa_contracts.dsa.row_formats import index_bf16_format, index_fp8_format
 from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import pack_index_key
-from tests.stages.branded import INDEX_DIM, batches, in_sequence, local, normal
-from tests.stages.calls import faulty, refusal, refused, valid_args
-from tests.stages.e4m3 import encode, float32
+from tests.support.branded import INDEX_DIM, batches, in_sequence, local, normal
+from tests.support.e4m3 import encode, float32
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 FP8_INDEX = index_fp8_format(INDEX_DIM)
 

@@ -6,9 +6,9 @@ from dsa_contracts.dsa.row_formats import bf16_format
 from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import pack_kv
-from tests.stages.branded import BF16, RANK, ROPE, batches, in_sequence, local, normal
-from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.branded import BF16, RANK, ROPE, batches, in_sequence, local, normal
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 
 def test_rows_are_the_little_endian_bytes_of_latent_and_rope_part() -> None:

@@ -12,10 +12,10 @@ from dsa_contracts.dsa.row_formats import fp8_656_format
 from dsa_contracts.dsa.states import Raw, Rotated
 from dsa_cp.layouts import Zigzag
 from dsa_cp.stages import quantize_rows
-from tests.stages.branded import ROPE, WIDE, batches, local, normal
-from tests.stages.calls import faulty, refusal, refused, valid_args
-from tests.stages.e4m3 import decode, encode, float32
+from tests.support.branded import ROPE, WIDE, batches, local, normal
+from tests.support.e4m3 import decode, encode, float32
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 TINY = 2.0**-126
 

@@ -6,9 +6,9 @@ import torch
 from dsa_contracts import Layout, checking_values
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import reorder_causal_lens
-from tests.stages.branded import batches
-from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.branded import batches
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 
 def lens_of(layout: Layout, cp_size: int, extend: list[int], prefix: list[int]) -> list[list[int]]:

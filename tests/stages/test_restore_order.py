@@ -6,9 +6,9 @@ from dsa_contracts.core.marks import mark_text
 from dsa_contracts.dsa.states import Bf16Row, Packed, Rotated
 from dsa_cp.layouts import Interleave, VllmReplicated, VllmZigzag, Zigzag
 from dsa_cp.stages import restore_order
-from tests.stages.branded import batches, gathered, in_sequence, local
-from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.branded import batches, gathered, in_sequence, local
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 STATE = Packed[Bf16Row, Rotated]
 

@@ -11,11 +11,11 @@ from dsa_contracts.dsa.states import Positions, Raw
 from dsa_cp.layouts import Interleave, Zigzag
 from dsa_cp.numerics.rotation import cos_sin_table
 from dsa_cp.stages import rope_quantize
-from tests.stages.branded import HEADS, RANK, ROPE, batches, local, normal, table_for, table_of
-from tests.stages.calls import faulty, refusal, refused, valid_args
-from tests.stages.e4m3 import encode, float32
-from tests.stages.values import rotated_codes
+from tests.support.branded import HEADS, RANK, ROPE, batches, local, normal, table_for, table_of
+from tests.support.e4m3 import encode, float32
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
+from tests.support.stage_values import rotated_codes
 
 EVERY_BF16 = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
 

@@ -10,10 +10,10 @@ from dsa_contracts.dsa.row_formats import RowFormat, index_bf16_format, index_fp
 from dsa_contracts.dsa.states import KeyCounts, RequestIds, Rotated
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag
 from dsa_cp.stages import select_topk
-from tests.stages.branded import INDEX, INDEX_DIM, batches, local, normal, num_pages, pool_of
-from tests.stages.calls import faulty, refusal, refused, valid_args
-from tests.stages.values import best_keys, filled_pool, packed_rows, request_values
+from tests.support.branded import INDEX, INDEX_DIM, batches, local, normal, num_pages, pool_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
+from tests.support.stage_values import best_keys, filled_pool, packed_rows, request_values
 
 FORMATS: list[RowFormat[Any, Any, Any]] = [index_bf16_format(INDEX_DIM), index_fp8_format(INDEX_DIM)]
 TENS = index_bf16_format(2)

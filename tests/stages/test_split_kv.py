@@ -9,9 +9,9 @@ from dsa_contracts.core.marks import Contiguous, UnitLast, mark_text
 from dsa_contracts.dsa.row_formats import RowFormat, bf16_format, fp8_656_format, fp8_format, index_bf16_format
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Packed, PackedRowStride, Raw, Rotated
 from dsa_cp.stages import split_kv
-from tests.stages.branded import BF16, FP8, RANK, ROPE, WIDE, batches, in_sequence, packed
-from tests.stages.calls import faulty, refusal, refused, valid_args
+from tests.support.branded import BF16, FP8, RANK, ROPE, WIDE, batches, in_sequence, packed
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import faulty, refusal, refused, valid_args
 
 FORMATS: list[RowFormat[Any, Any, Any]] = [BF16, FP8, WIDE]
 MODEL = [(bf16_format(), (576, 1), 512), (fp8_format(), (576, 1), 512), (fp8_656_format(), (656, 1), 264)]

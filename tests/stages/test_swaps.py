@@ -13,10 +13,10 @@ from dsa_contracts.dsa.aliases import CausalLens, TopkIndices
 from dsa_contracts.dsa.states import KeyIds, Local, Positions
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layouts import Zigzag
-from tests.stages.branded import TOPK, batches, local
-from tests.stages.calls import COLLECTIVE, STAGES, call, refused, valid_args
+from tests.support.branded import TOPK, batches, local
 from tests.support.messages import contract_and_ran
-from tests.typing.swaps import SWAPS
+from tests.support.stage_calls import COLLECTIVE, STAGES, call, refused, valid_args
+from tests.support.swaps import SWAPS
 
 INDEX = (
     "positions",

@@ -9,10 +9,10 @@ from dsa_contracts.dsa.row_formats import index_bf16_format
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row656, IndexBf16Row, Packed, Raw, Rotated, TokenSlots
 from dsa_cp.layouts import Interleave, VllmReplicated, Zigzag, build_batches
 from dsa_cp.stages import write_kv
-from tests.stages.branded import WIDE, batches, bytes_of, gathered, in_sequence, normal, num_pages, pool_of
-from tests.stages.calls import refusal, refused, valid_args
-from tests.stages.values import rows_under_scale
+from tests.support.branded import WIDE, batches, bytes_of, gathered, in_sequence, normal, num_pages, pool_of
 from tests.support.messages import contract_and_ran
+from tests.support.stage_calls import refusal, refused, valid_args
+from tests.support.stage_values import rows_under_scale
 
 ONE = index_bf16_format(1)
 """Rows of two bytes, so that a pool can be written down."""

@@ -15,7 +15,7 @@ import pytest
 
 import dsa_contracts.stages as contracts
 from dsa_contracts import contract_of
-from tests.typing.swaps import SWAPS
+from tests.support.swaps import SWAPS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -139,13 +139,17 @@ def _reading(question: PlanQuestion) -> Decision:
 
 
 def _index_key(question: PlanQuestion, chosen: Candidate) -> Decision:
-    """Say whether the indexer's key may ride in K's rows."""
+    """Say whether the indexer's key goes with K's rows."""
     index = index_fp8_format() if format_named(question.options.kv_format).is_quantized else index_bf16_format()
     if "wire" not in effects(chosen.path, question.options.ranks):
         return Decision(what="index_key", value="not sent", reason="nothing is gathered")
     at = gather_at(chosen.path.moves)
     total = chosen.path.keys[at].bytes_per_token + index.row_bytes
-    reason = f"both keys are packed on this rank before the gather: one collective of {total} bytes a token would do"
+    packed = "both keys are packed on this rank before the gather"
+    if chosen.path.gathers_into_pool:
+        reason = f"{packed}: one collective of {total} bytes a token puts both into the pools"
+        return Decision(what="index_key", value="rides with K's row", reason=reason)
+    reason = f"{packed}: one collective of {total} bytes a token would do; the path gathers each by itself"
     return Decision(what="index_key", value="may ride in K's row", reason=reason)
 
 

@@ -10,10 +10,11 @@ from functools import cache
 from itertools import product
 from typing import get_args, get_origin
 
-from dsa_contracts import CpBatch, StageContract, TensorSpec
+from dsa_contracts import StageContract, TensorSpec
 from dsa_contracts.core.marks import Contiguous
 from dsa_contracts.core.matching import Bound, clash_of, concrete, unify_parameters
 from dsa_contracts.core.tensors import spec_of
+from dsa_contracts.dsa.batch_tensors import OPTIONAL_TENSORS
 from dsa_contracts.dsa.dims import NnzLocal
 from dsa_contracts.dsa.row_formats import KV_FORMATS, RowFormat
 from dsa_contracts.dsa.states import PackedRowStride
@@ -198,8 +199,7 @@ def _results(contract: StageContract, taken: dict[str, Held], bound: Bound) -> H
 def optional_metadata(source: str) -> str | None:
     """Return the field of `CpBatch` that a source reads where a batch may lack it, else None."""
     owner, _, name = source.partition(".")
-    is_optional = owner == "batch" and any(item.name == name and item.default is None for item in fields(CpBatch))
-    return name if is_optional else None
+    return name if owner == "batch" and name in OPTIONAL_TENSORS else None
 
 
 def all_moves(state: Holdings, layout: type) -> Iterator[Move]:

@@ -13,7 +13,7 @@ from dsa_cp.tools.prove.obligations import ROWS_HAVE_ONE_WRITER
 from dsa_cp.tools.prove.proof_results import Outcome, Result
 from dsa_cp.tools.prove.prover import ProofQuestion, answer, prove
 from dsa_cp.tools.prove.report import counterexample_text, smallest_of_each
-from tests.tools.prove import broken_layouts as broken
+from tests.support import broken_layouts as broken
 
 
 class Case(NamedTuple):

@@ -11,8 +11,8 @@ from dsa_cp.tools.review.lock import lock_text
 from dsa_cp.tools.review.rules import RULES
 from dsa_cp.tools.review.stage_catalogue import markdown
 from dsa_cp.tools.stage_table import ROOT
-from tests.tools.review.houses import STUB, build
-from tests.tools.review.stubs import changed
+from tests.support.edited_stubs import changed
+from tests.support.houses import STUB, build
 
 PLANS = ROOT / "examples" / "plans"
 KNOWN = ", ".join(contract_facts().stages)

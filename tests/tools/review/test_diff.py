@@ -2,7 +2,7 @@
 
 from dsa_cp.tools.review.contract_facts import contract_facts
 from dsa_cp.tools.review.diff import compare
-from tests.tools.review.stubs import changed, changes_of, lines_of
+from tests.support.edited_stubs import changed, changes_of, lines_of
 
 BOTH = "callers, implementations, kernel authors"
 
@@ -148,11 +148,11 @@ def test_codes_and_advice_concern_readers_of_errors_alone() -> None:
 
 
 def test_sources_and_flow_are_followed_by_planners() -> None:
-    fewer = ('("batch.local_rows", "batch.padded_rows")', '("batch.local_rows",)')
+    fewer = ('("batch.local_rows", "batch.padded_rows", "batch.shard_rows")', '("batch.local_rows",)')
     assert lines_of("reorder_causal_lens", fewer) == [
         (
-            "breaking   reorder_causal_lens.rows: may come from batch.local_rows or batch.padded_rows or batch.shard_rows -> batch.local_rows;"
-            " for callers (compatible for implementations)"
+            "breaking   reorder_causal_lens.rows: may come from batch.local_rows or batch.padded_rows or batch.shard_rows"
+            " -> batch.local_rows; for callers (compatible for implementations)"
         )
     ]
     more = ('("causal_lens", ("batch.causal_lens",))', '("causal_lens", ("batch.causal_lens", "batch.positions"))')

@@ -18,7 +18,7 @@ from dsa_cp.tools.review.drawings.svg import Sheet
 from dsa_cp.tools.review.page import page
 from dsa_cp.tools.review.stage_catalogue import environment
 from dsa_cp.tools.stage_table import ROOT
-from tests.tools.review import browser as chromium
+from tests.support import browser as chromium
 
 LAYOUT = Path(__file__).with_name("layout.js").read_text(encoding="utf-8")
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}

@@ -6,7 +6,7 @@ import pytest
 
 from dsa_contracts.core.errors import ArgumentError
 from dsa_cp.tools.review.rules import RULES, check_paths
-from tests.tools.review.houses import STAGE, STUB, edited, lines
+from tests.support.houses import STAGE, STUB, edited, lines
 
 HOUSE_ONLY = ("REV001", "REV003", "REV006", "REV007", "REV011", "REV012", "REV016", "REV017")
 

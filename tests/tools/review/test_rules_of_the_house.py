@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.review.houses import STAGE, STUB, TEST, build, edited, lines
+from tests.support.houses import STAGE, STUB, TEST, build, edited, lines
 
 
 def test_a_house_that_breaks_no_rule_has_no_findings(tmp_path: Path) -> None:

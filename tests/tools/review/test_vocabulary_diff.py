@@ -16,13 +16,13 @@ def test_a_type_variable_that_stands_for_less_breaks_who_used_it() -> None:
     fewer = replaced(type_variables={**facts.type_variables, "N": "nnz_local"})
     assert [change.line for change in compare(facts, fewer)] == [
         (
-            "breaking   type variable N: stands for nnz_local or nnz_padded -> nnz_local;"
+            "breaking   type variable N: stands for nnz_local or nnz_padded or nnz_shard -> nnz_local;"
             " for callers (compatible for implementations, kernel authors)"
         )
     ]
     assert [change.line for change in compare(fewer, facts)] == [
         (
-            "breaking   type variable N: stands for nnz_local -> nnz_local or nnz_padded;"
+            "breaking   type variable N: stands for nnz_local -> nnz_local or nnz_padded or nnz_shard;"
             " for implementations, kernel authors (compatible for callers)"
         )
     ]

@@ -100,7 +100,11 @@ def _letters(marks: Iterable[object]) -> Iterator[str]:
 def _counts_of(letter: str) -> list[dict[str, object]]:
     """Return the row counts that a letter may stand for, each with its rows and order; none for letters of other things."""
     variable = getattr(typevars, letter, None)
-    dims = variable.__constraints__ if isinstance(variable, TypeVar) else ()
+    dims = (
+        [dim for dim in variable.__constraints__ if not getattr(dim, "optional", False)]
+        if isinstance(variable, TypeVar)
+        else []
+    )
     return [{letter: dim, **_ROWS_OF.get(dim, {})} for dim in dims]
 
 

@@ -53,7 +53,7 @@ def probe_batch(cp_size: int = CP_SIZE, cp_rank: int = CP_RANK, layout: Layout |
     for request, (extend, prefix) in enumerate(zip(EXTEND_LENS, PREFIX_LENS, strict=True)):
         table[request, 0] = 5 * request + 1
         slots += [(5 * request + 1) * PAGE_SIZE + token for token in range(prefix, prefix + extend)]
-    return build_batch(
+    batch = build_batch(
         layout or Interleave(),
         cp_size,
         cp_rank,
@@ -64,6 +64,8 @@ def probe_batch(cp_size: int = CP_SIZE, cp_rank: int = CP_RANK, layout: Layout |
         page_table=table,
         page_size=PAGE_SIZE,
     )
+    batch.make_index_tensors()
+    return batch
 
 
 def sizes_for(batch: CpBatch[Layout], formats: Mapping[str, RowFormat[object, DType, DType]]) -> dict[str, int]:

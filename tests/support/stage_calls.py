@@ -12,7 +12,7 @@ import dsa_cp.stages as stages
 from dsa_contracts import ContractError, CpBatch, Mode, RopeStyle, contract_of, stage
 from dsa_contracts.core.marks import F32, Plain
 from dsa_contracts.dsa.states import Bf16Row, Fp8Row, IndexBf16Row, KeyIds, Packed, PackedRowStride, Raw, Rotated
-from tests.stages.branded import (
+from tests.support.branded import (
     BF16,
     FP8,
     HEADS,

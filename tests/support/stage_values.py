@@ -11,8 +11,8 @@ from dsa_contracts.core import marks as states
 from dsa_contracts.dsa.row_formats import RowFormat
 from dsa_contracts.dsa.states import KeyIds, Rotated
 from dsa_cp.numerics.rotation import cos_sin_table
-from tests.stages.branded import HEADS, local, local_index, normal, num_pages, pool_of
-from tests.stages.e4m3 import decode, encode, float32
+from tests.support.branded import HEADS, local, local_index, normal, num_pages, pool_of
+from tests.support.e4m3 import decode, encode, float32
 
 CODES = torch.tensor([decode(code) for code in range(256)], dtype=torch.float64)
 

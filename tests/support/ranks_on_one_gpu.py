@@ -1,6 +1,6 @@
 """Ranks as threads that share one GPU: push and pull with more ranks than this machine has GPUs.
 
-`python -m tests.comm.one_gpu RANKS` prints a line a case and exits with 1 where a byte differs. Each rank has a stream of its
+`python -m tests.support.ranks_on_one_gpu RANKS` prints a line a case and exits with 1 where a byte differs. Each rank has a stream of its
 own; the kernels of all ranks must be on the GPU at once, so that sizes are small; nothing is allocated between launches.
 """
 
@@ -16,7 +16,7 @@ from dsa_contracts import Comm, CpBatch
 from dsa_cp.comm import run_ranks
 from dsa_cp.comm.symmetric import SymmetricComm
 from dsa_cp.kernels.symmetric_kernels import gather_write_kv, gather_write_kv_and_index
-from tests.comm.symmetric_targets import INDEX, KV, POISON, batch_of, branded_pool, branded_rows, random_rows
+from tests.support.symmetric_programs import INDEX, KV, POISON, batch_of, branded_pool, branded_rows, random_rows
 
 CASES: list[tuple[str, list[int]]] = [
     ("zigzag", [513, 1, 130]),

@@ -10,8 +10,8 @@ from torch import Tensor
 from dsa_contracts import CpBatch, GivenLayout, RowCounts
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-SGLANG: dict[str, Any] = json.loads((GOLDEN / "sglang-0.5.23-batches.json").read_text())
-VLLM: dict[str, Any] = json.loads((GOLDEN / "vllm-0.33-batches.json").read_text())
+SGLANG: dict[str, Any] = json.loads((GOLDEN / "batches-sglang-0.5.23.json").read_text())
+VLLM: dict[str, Any] = json.loads((GOLDEN / "batches-vllm-0.33.json").read_text())
 Case = dict[str, Any]
 
 
