@@ -6,7 +6,7 @@ headline and then one fact a line, the same text for the same violation, so that
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 _CODE = re.compile(r"[A-Z]{2,12}[0-9]{3}")
 
@@ -92,13 +92,21 @@ def add_codes(codes: Mapping[str, str], tries: Mapping[str, str]) -> None:
     TRIES.update(tries)
 
 
+_SOURCES: list[Callable[[], object]] = []
+"""What may add codes when it is called; asked before a code is refused."""
+
+
+def look_for_codes_in(source: Callable[[], object]) -> None:
+    """Let a function add codes, by `add_codes`, when one is named that is not known; it is called each time."""
+    _SOURCES.append(source)
+
+
 def know_code(code: str) -> None:
     """Raise ContractDefinitionError DSA001 unless a code is known, here or in a vocabulary that is installed."""
     if code in CODES:
         return
-    from dsa_contracts.core.extensions import load_vocabularies
-
-    load_vocabularies()
+    for source in _SOURCES:
+        source()
     if code not in CODES:
         raise ContractDefinitionError(f"{code!r} is no known code", facts=[("try", "add_codes in its vocabulary")])
 

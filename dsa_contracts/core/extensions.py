@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar, cast
 
-from dsa_contracts.core.errors import ArgumentError, ContractDefinitionError
+from dsa_contracts.core.errors import ArgumentError, ContractDefinitionError, look_for_codes_in
 
 GROUPS = {
     "dsa_contracts.vocabularies": "modules with the dims, marks, dtypes and codes of a path",
@@ -111,6 +111,9 @@ def load_vocabularies() -> tuple[str, ...]:
         ContractDefinitionError: DSA001, one cannot be imported.
     """
     return tuple(load("dsa_contracts.vocabularies"))
+
+
+look_for_codes_in(load_vocabularies)
 
 
 def _loaded(point: EntryPoint) -> object:

@@ -17,6 +17,7 @@ from dsa_contracts.core.errors import (
     StageInputError,
     StageOutputError,
     add_codes,
+    look_for_codes_in,
 )
 
 KINDS = {
@@ -94,6 +95,23 @@ def test_a_vocabulary_adds_codes_in_its_own_letters() -> None:
     add_codes({"RELAY101": "a baton fell"}, {"RELAY101": "pick it up"})
     assert str(StageInputError("the baton fell", code="RELAY101")) == "StageInputError RELAY101: the baton fell"
     assert "RELAY101" not in CODES
+
+
+@pytest.mark.usefixtures("own_tables")
+def test_a_source_of_codes_is_asked_only_for_one_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def source() -> None:
+        asked.append("asked")
+        add_codes({"RELAY102": "a lane was left"}, {"RELAY102": "stay in it"})
+
+    monkeypatch.setattr("dsa_contracts.core.errors._SOURCES", [])
+    look_for_codes_in(source)
+    StageInputError("an argument", code="DSA101")
+    assert asked == []
+    assert StageInputError("the lane was left", code="RELAY102").code == "RELAY102"
+    StageInputError("the lane was left", code="RELAY102")
+    assert asked == ["asked"]
 
 
 @pytest.mark.usefixtures("own_tables")

@@ -23,6 +23,12 @@ def test_every_file_that_the_readme_links_to_exists() -> None:
     assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
 
 
+def test_the_contract_that_the_readme_shows_is_the_one_in_the_code() -> None:
+    shown = [part.partition("```")[0] for part in README.split("```python\n")[1:3]]
+    for text, file in zip(shown, ("stages/all_gather_kv.py", "dsa/aliases.py"), strict=True):
+        assert text in (ROOT / "dsa_contracts" / file).read_text(encoding="utf-8")
+
+
 def test_every_stage_lists_codes() -> None:
     assert [contract.name for contract in stage_contracts() if not codes_of(contract)] == []
 

@@ -23,5 +23,5 @@ TORCH_REFERENCE = Capability(
     head_counts=Cited((), _STAGE),
     devices=Cited((), "torch, CPU included"),
     layouts=Cited((), _STAGE),
-    context_parallel=Cited(("prefill",), "tests/test_placements.py"),
+    context_parallel=Cited(("prefill",), "tests/layer/test_placements.py"),
 )

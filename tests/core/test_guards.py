@@ -8,14 +8,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from dsa_contracts.core.runtime import guards as tensor_guard
+from dsa_contracts.core.runtime import guards
 from dsa_contracts.core.runtime.guards import SameTensors, same_tensors
 
 
 @pytest.fixture(params=[True, False], ids=["torch", "python"])
 def same(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SameTensors:
     """What recognises a pair, in each of the two ways."""
-    monkeypatch.setattr(tensor_guard, "HAS_GUARDS", request.param and tensor_guard.HAS_GUARDS)
+    monkeypatch.setattr(guards, "HAS_GUARDS", request.param and guards.HAS_GUARDS)
     found = same_tensors(pair())
     assert found is not None
     return found
@@ -77,16 +77,16 @@ def test_a_parameter_is_a_plain_tensor() -> None:
 
 
 def test_torch_has_the_guards_here() -> None:
-    assert tensor_guard.HAS_GUARDS
+    assert guards.HAS_GUARDS
 
 
 @pytest.mark.parametrize("version", ["2.10.1", "2.15.0a0+git1", "3.0.0"])
 def test_a_torch_that_was_not_tried_gets_the_comparison_in_python(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", version)
-    assert not tensor_guard._has_guards()
+    assert not guards._has_guards()
 
 
 @pytest.mark.parametrize("version", ["2.11.0+cu130", "2.14.1+cpu"])
 def test_versions_that_were_tried_get_torchs_guards(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", version)
-    assert tensor_guard._has_guards()
+    assert guards._has_guards()
