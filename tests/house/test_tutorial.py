@@ -4,6 +4,7 @@ Paths and line numbers of messages may differ; nothing else may.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsa_contracts.core.extensions import GROUPS
+from dsa_contracts.core.modes import VARIABLE
 from tests.support.tutorial_blocks import REFUSED, TUTORIAL, Program, blocks_of, programs_of, said_by
 
 ROOT = TUTORIAL.parents[1]
@@ -27,8 +29,11 @@ def without_places(text: str) -> list[str]:
 
 
 def run(*command: str, cwd: Path) -> str:
-    """Return what a program prints; it must print no error."""
-    done = subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+    """Return what a program prints in the default mode; it must print no error."""
+    own = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=cwd, env=own, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.stderr == ""
     return done.stdout
 

@@ -62,15 +62,15 @@ def said_by(programs: list[Program], path: Path) -> list[str]:
         code = compile("\n" * line + program.source, str(path), "exec")
         with redirect_stdout(printed):
             try:
-                exec(code, names)  # noqa: S102 - the programs are those of the document
+                exec(code, names)
             except ContractError as error:
                 at = _line_of(error, path)
                 if not path.read_text(encoding="utf-8").splitlines(keepends=True)[at - 1].endswith(REFUSED):
                     raise
-                print(error)
+                printed.write(f"{error}\n")
             else:
                 if REFUSED in program.source:
-                    print("nothing was refused")
+                    printed.write("nothing was refused\n")
         outputs.append(printed.getvalue())
         line += program.source.count("\n")
     return outputs
@@ -87,4 +87,4 @@ def _line_of(error: BaseException, path: Path) -> int:
 
 if __name__ == "__main__":
     document, program_file = (Path(argument) for argument in sys.argv[1:])
-    print(json.dumps(said_by(programs_of(document.read_text(encoding="utf-8")), program_file)))
+    json.dump(said_by(programs_of(document.read_text(encoding="utf-8")), program_file), sys.stdout)
