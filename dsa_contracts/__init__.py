@@ -1,50 +1,59 @@
 """Contracts of the DSA context-parallel attention path: what must hold, for a type checker, at run time and for review.
 
-Three names are enough to start: `Ten` states what a tensor is, `contract` makes a function stub the contract of a stage,
-`stage` binds an implementation to it.
+The names of the core are here, and those of the DSA vocabulary that a caller needs first. The vocabulary is imported when one
+of its names is asked for, so that who states contracts of another path loads the core alone.
 """
 
-from dsa_contracts.core.brands import brand, brand_of
-from dsa_contracts.core.comm import Comm, guard
-from dsa_contracts.core.contract import StageContract, all_contracts, contract, contract_of
-from dsa_contracts.core.declarations import declare, declare_lasting
-from dsa_contracts.core.errors import CODES, ContractError
-from dsa_contracts.core.modes import Mode, checking_values, unchecked
-from dsa_contracts.core.runtime.stage import stage, unchecked_function
-from dsa_contracts.core.tensors import Ten, TensorSpec
-from dsa_contracts.dsa.batch import CpBatch
-from dsa_contracts.dsa.engine_facts import RowCounts
-from dsa_contracts.dsa.given_layout import GivenLayout
-from dsa_contracts.dsa.layout import Layout, Segment, SegmentTable
-from dsa_contracts.dsa.rope import RopeStyle
-from dsa_contracts.dsa.slots import SlotOrder
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CODES",
-    "Comm",
-    "ContractError",
+from dsa_contracts import core
+from dsa_contracts.core import *  # noqa: F403 - the names that the core's `__all__` lists
+
+if TYPE_CHECKING:
+    from dsa_contracts.dsa.batch import CpBatch
+    from dsa_contracts.dsa.engine_facts import RowCounts
+    from dsa_contracts.dsa.engine_shapes import KvParts, paged, without_heads
+    from dsa_contracts.dsa.given_layout import GivenLayout
+    from dsa_contracts.dsa.layout import Layout, Segment, SegmentTable
+    from dsa_contracts.dsa.rope import RopeStyle
+    from dsa_contracts.dsa.slots import SlotOrder
+
+_VOCABULARY = {
+    "CpBatch": "batch",
+    "GivenLayout": "given_layout",
+    "KvParts": "engine_shapes",
+    "Layout": "layout",
+    "RopeStyle": "rope",
+    "RowCounts": "engine_facts",
+    "Segment": "layout",
+    "SegmentTable": "layout",
+    "SlotOrder": "slots",
+    "paged": "engine_shapes",
+    "without_heads": "engine_shapes",
+}
+"""The module of `dsa_contracts.dsa` that has each name."""
+
+__all__ = [  # noqa: PLE0604 - the core's names are in its own list
+    *core.__all__,
     "CpBatch",
     "GivenLayout",
+    "KvParts",
     "Layout",
-    "Mode",
     "RopeStyle",
     "RowCounts",
     "Segment",
     "SegmentTable",
     "SlotOrder",
-    "StageContract",
-    "Ten",
-    "TensorSpec",
-    "all_contracts",
-    "brand",
-    "brand_of",
-    "checking_values",
-    "contract",
-    "contract_of",
-    "declare",
-    "declare_lasting",
-    "guard",
-    "stage",
-    "unchecked",
-    "unchecked_function",
+    "paged",
+    "without_heads",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of the vocabulary when it is first asked for."""
+    if name not in _VOCABULARY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"dsa_contracts.dsa.{_VOCABULARY[name]}"), name)
+    globals()[name] = found
+    return found
