@@ -1,7 +1,8 @@
 """Ranks as threads that share one GPU: push and pull with more ranks than this machine has GPUs.
 
-`python -m tests.support.ranks_on_one_gpu RANKS` prints a line a case and exits with 1 where a byte differs. Each rank has a stream of its
-own; the kernels of all ranks must be on the GPU at once, so that sizes are small; nothing is allocated between launches.
+`python -m tests.support.ranks_on_one_gpu RANKS` prints a line a case and exits with 1 where a byte differs. Each rank has a
+stream of its own; the kernels of all ranks must be on the GPU at once, so that sizes are small; nothing is allocated between
+launches.
 """
 
 import sys
