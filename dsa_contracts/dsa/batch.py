@@ -29,6 +29,7 @@ from dsa_contracts.dsa.batch_tensors import (
     OPTIONAL_TENSORS,
     SLOT_ORDERS,
     IndexTensors,
+    MadeOnFirstRead,
     index_specs,
     on_first_read,
 )
@@ -345,3 +346,6 @@ class BatchSignature:
 
 
 _SIGNATURES: WeakValueDictionary[tuple[object, ...], BatchSignature] = WeakValueDictionary()
+
+for _name in index_specs(CpBatch):
+    setattr(CpBatch, _name, MadeOnFirstRead(_name))

@@ -184,7 +184,7 @@ def test_a_batch_makes_no_index_tensor_before_one_is_read() -> None:
 
 
 def test_a_batch_has_no_other_attributes_than_its_own() -> None:
-    with pytest.raises(AttributeError, match="CpBatch has no rows_of_nobody"):
+    with pytest.raises(AttributeError, match="'CpBatch' object has no attribute 'rows_of_nobody'"):
         getattr(build_batch(Zigzag(), 2, 0, [4]), "rows_of_nobody")  # noqa: B009
 
 

@@ -22,7 +22,7 @@ from dsa_contracts.core.runtime.guards import same_tensors
 from dsa_contracts.core.runtime.signatures import Places
 from dsa_contracts.core.runtime.writing import written
 from dsa_contracts.core.scope import Scope
-from dsa_contracts.core.views import adopt, facts_of, note
+from dsa_contracts.core.views import adopt, facts_of, needs_storage, note
 
 Args = tuple[object, ...]
 IsAgain = Callable[[Args, Scope], bool]
@@ -168,9 +168,10 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
         known |= {f"kind_{name}": kind, f"key_{name}": kind.key}
         known[f"facts_{name}"] = facts_of(tensors[name])
         # As `views.brand_result` does, or `set_brand` for a watched call: written out, since the calls cost more.
-        only_views = "" if is_watched or tensors[name].is_inference() else f"if {name}._base is not None: "
         lines.append(f"{name}.{ATTRIBUTE} = brand = (kind_{name}, key_{name}, token, layer)")
-        lines.append(f"{only_views}note({name}, facts_{name}, brand)")
+        # What a stage returned is a view, or was made in inference mode, now as it was then; if not, views of it are unknown.
+        if is_watched or needs_storage(tensors[name]):
+            lines.append(f"note({name}, facts_{name}, brand)")
     return cast(Leave, written("leave(result, args, scope)", [*lines, "return True"], known))
 
 

@@ -8,7 +8,7 @@ layer costs a look-up. `unchecked_function` gives the bare function in any mode.
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch.compiler import is_compiling
 
@@ -18,7 +18,6 @@ from dsa_contracts.core.modes import Mode, Switch, mode_from_environment
 from dsa_contracts.core.runtime.binding import by_position, place_of, same_parameters
 from dsa_contracts.core.runtime.call_cache import Remembered
 from dsa_contracts.core.runtime.checker import Args, Checker, Seen
-from dsa_contracts.core.scope import Scope
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -84,8 +83,13 @@ class _Checked:
                 return function(*args, **kwargs)
             if kwargs or len(args) != num_params:
                 args = self._positional(args, kwargs)
-            if recognises and not Switch.values_depth and isinstance(scope := args[scope_at], Scope):  # type: ignore[index]
-                for found in scope.dims.latest.get(cache, ()):
+            if recognises and not Switch.values_depth:
+                scope: Any = args[scope_at]  # type: ignore[index]
+                try:
+                    latest = scope.dims.latest.get(cache, ())
+                except AttributeError:  # no scope, which is told below
+                    latest = ()
+                for found in latest:
                     if found.is_again(args, scope):
                         if is_collective:
                             return self._call(args, found)
