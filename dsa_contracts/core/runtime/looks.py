@@ -164,15 +164,23 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
     own_objects = [f"{name} is a{place}" for name in tensors for place in (*places.tensors, *places.others)]
     if own_objects and not is_watched:
         lines += [f"{_unpacked(places)} = args", f"if {' or '.join(own_objects)}: return False"]
-    for name, kind in kinds_by_name.items():
+    lines += _branding_lines(tensors, kinds_by_name, known, is_watched=is_watched)
+    return cast(Leave, written("leave(result, args, scope)", [*lines, "return True"], known))
+
+
+def _branding_lines(
+    tensors: dict[str, Tensor], kinds: dict[str, Kind], known: dict[str, object], *, is_watched: bool
+) -> list[str]:
+    """Return the lines that brand results, as `views.brand_result` does, or `set_brand` for a watched call: written out, since the calls cost more."""
+    lines = []
+    for name, kind in kinds.items():
         known |= {f"kind_{name}": kind, f"key_{name}": kind.key}
         known[f"facts_{name}"] = facts_of(tensors[name])
-        # As `views.brand_result` does, or `set_brand` for a watched call: written out, since the calls cost more.
         lines.append(f"{name}.{ATTRIBUTE} = brand = (kind_{name}, key_{name}, token, layer)")
         # What a stage returned is a view, or was made in inference mode, now as it was then; if not, views of it are unknown.
         if is_watched or needs_storage(tensors[name]):
             lines.append(f"note({name}, facts_{name}, brand)")
-    return cast(Leave, written("leave(result, args, scope)", [*lines, "return True"], known))
+    return lines
 
 
 def _is_plain(value: object) -> bool:
