@@ -171,7 +171,10 @@ def look_of_results(result: object, kinds: tuple[tuple[int, Kind], ...], places:
 def _branding_lines(
     tensors: dict[str, Tensor], kinds: dict[str, Kind], known: dict[str, object], *, is_watched: bool
 ) -> list[str]:
-    """Return the lines that brand results, as `views.brand_result` does, or `set_brand` for a watched call: written out, since the calls cost more."""
+    """Return the lines that brand results, as `views.brand_result` does, or `set_brand` for a watched call.
+
+    They are written out, since the calls cost more.
+    """
     lines = []
     for name, kind in kinds.items():
         known |= {f"kind_{name}": kind, f"key_{name}": kind.key}
