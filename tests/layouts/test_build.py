@@ -9,21 +9,7 @@ from dsa_contracts.core.brands import brand_of
 from dsa_contracts.dsa.batch import CpBatch
 from dsa_contracts.dsa.layout import Layout
 from dsa_cp.layouts import Interleave, VllmZigzag, Zigzag, build_batch, build_batches
-
-INDEX_TENSORS = (
-    "positions",
-    "causal_lens",
-    "request_of_row",
-    "local_rows",
-    "padded_rows",
-    "padded_index",
-    "local_request_of_row",
-    "gathered_rows",
-    "restore_index",
-    "out_cache_loc",
-    "rank_major_loc",
-    "page_table",
-)
+from tests.support.branded import INDEX_TENSORS
 
 
 def full_batches(layout: Layout | None = None, cp_size: int = 2) -> tuple[CpBatch[Layout], ...]:

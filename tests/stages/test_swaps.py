@@ -13,26 +13,10 @@ from dsa_contracts.dsa.aliases import CausalLens, TopkIndices
 from dsa_contracts.dsa.states import KeyIds, Local, Positions
 from dsa_contracts.dsa.typevars import L, N
 from dsa_cp.layouts import Zigzag
-from tests.support.branded import TOPK, batches, local
+from tests.support.branded import INDEX_TENSORS, TOPK, batches, local
 from tests.support.messages import contract_and_ran
 from tests.support.stage_calls import COLLECTIVE, STAGES, call, refused, valid_args
 from tests.support.swaps import SWAPS
-
-INDEX = (
-    "positions",
-    "causal_lens",
-    "request_of_row",
-    "local_rows",
-    "padded_rows",
-    "padded_index",
-    "local_request_of_row",
-    "gathered_rows",
-    "restore_index",
-    "out_cache_loc",
-    "rank_major_loc",
-    "page_table",
-)
-"""The index tensors of a batch."""
 
 
 def one_rank() -> CpBatch[Any]:
@@ -86,7 +70,7 @@ def test_no_index_tensor_of_a_batch_stands_for_another(name: str, param: str) ->
     assert issubclass(spec.state, Plain)
     assert spec.state is not Plain
     tried = []
-    for other in INDEX:
+    for other in INDEX_TENSORS:
         given = getattr(batch, other)
         known = brand_of(given)
         assert known is not None
@@ -94,7 +78,7 @@ def test_no_index_tensor_of_a_batch_stands_for_another(name: str, param: str) ->
             error = refused(name, args, **{param: as_other(args[param], given)})
             assert (error.code in ("DSA106", "DSA107"), error.headline.split()[1]) == (True, param)
             tried.append(other)
-    assert len(tried) >= len(INDEX) - 4
+    assert len(tried) >= len(INDEX_TENSORS) - 4
 
 
 def test_swapped_lengths_and_requests_say_what_was_given_and_what_to_pass() -> None:

@@ -21,6 +21,21 @@ HEADS, RANK, ROPE, INDEX_HEADS, INDEX_DIM, TOPK = 2, 8, 4, 2, 8, 3
 SEED = 7
 BF16, FP8, WIDE = bf16_format(RANK, ROPE), fp8_format(RANK, ROPE), fp8_656_format(128, ROPE)
 INDEX = index_bf16_format(INDEX_DIM)
+INDEX_TENSORS = (
+    "positions",
+    "causal_lens",
+    "request_of_row",
+    "local_rows",
+    "padded_rows",
+    "padded_index",
+    "local_request_of_row",
+    "gathered_rows",
+    "restore_index",
+    "out_cache_loc",
+    "rank_major_loc",
+    "page_table",
+)
+"""The index tensors of a batch."""
 
 
 def normal(*shape: int, seed: int = SEED) -> Tensor:
