@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from dsa_contracts.core.marks import BF16, E4M3, DType
-from dsa_contracts.dsa.aliases import DenseKvRows, Query
-from dsa_contracts.dsa.row_formats import bf16_format
-from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Local, PackedRowStride, Rotated
+from dsa_contracts.dsa.aliases import DenseKvRows, LatentColumns, Query, RotatedRows
+from dsa_contracts.dsa.dims import Nnz, QkRopeHeadDim
+from dsa_contracts.dsa.row_formats import RowFormat, bf16_format
+from dsa_contracts.dsa.states import Bf16Row, Fp8Row, Fp8Row656, Global, Local, PackedRowStride, Rotated, Sequence
 from dsa_contracts.dsa.typevars import FI, ND, NDI, RD, RDI, F, L, N
 from dsa_cp.layer.cache import LayerCache
 from dsa_cp.layer.delivery import Delivery, GatherIntoPools, GatherThenWrite
@@ -85,6 +86,26 @@ def deliver_scaled_rows(
     return rotated_q(inputs, setting)
 
 
+def rotated_after_gather(
+    inputs: LayerInputs[L, N],
+    index_kv: DenseKvRows[Local[L], FI, Rotated, N],
+    setting: Setting[L, N],
+    cache: LayerCache[F, ND, RD, FI, NDI, RDI],
+    wire: RowFormat[Bf16Row, BF16, BF16],
+    delivery: GatherThenWrite,
+) -> tuple[
+    LatentColumns[Global[Sequence], BF16, PackedRowStride, Nnz],
+    RotatedRows[Global[Sequence], Nnz, QkRopeHeadDim],
+]:
+    """Return the latent and the rope part of all rows, gathered raw and then rotated with the positions of all ranks."""
+    ops, model, batch = setting.kernels, setting.model, setting.batch
+    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
+    raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
+    restored = ops.restore_order(delivery.gather(raw, wire, index_kv, setting, cache), batch)
+    k_nope, k_rope = ops.split_kv(restored, wire, PackedRowStride, batch)
+    return k_nope, ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
+
+
 def gather_then_rotate(
     inputs: LayerInputs[L, N],
     index_kv: DenseKvRows[Local[L], FI, Rotated, N],
@@ -93,13 +114,9 @@ def gather_then_rotate(
     delivery: GatherThenWrite,
 ) -> Query[L, BF16, N]:
     """The gather of raw bf16 rows, then RoPE with the positions of all ranks: legal, at three more passes over all rows."""
-    ops, model, batch = setting.kernels, setting.model, setting.batch
-    table, width, row_format = setting.cos_sin_cache, model.qk_rope_head_dim, cache.formats.kv
-    raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, row_format, batch)
-    restored = ops.restore_order(delivery.gather(raw, row_format, index_kv, setting, cache), batch)
-    k_nope, k_rope = ops.split_kv(restored, row_format, PackedRowStride, batch)
-    rotated = ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
-    delivery.write(ops.pack_kv(k_nope, rotated, row_format, batch), setting.out_cache_loc, setting, cache)
+    ops, row_format = setting.kernels, cache.formats.kv
+    k_nope, rotated = rotated_after_gather(inputs, index_kv, setting, cache, row_format, delivery)
+    delivery.write(ops.pack_kv(k_nope, rotated, row_format, setting.batch), setting.out_cache_loc, setting, cache)
     return rotated_q(inputs, setting)
 
 
@@ -128,14 +145,9 @@ def gather_then_rotate_and_scale(
     delivery: GatherThenWrite,
 ) -> Query[L, BF16, N]:
     """The gather of raw bf16 rows, RoPE with the positions of all ranks, then `fp8_656`: legal, and the dearest."""
-    ops, model, batch = setting.kernels, setting.model, setting.batch
-    table, width = setting.cos_sin_cache, model.qk_rope_head_dim
-    wire = bf16_format(model.kv_lora_rank, width)
-    raw = ops.pack_kv(inputs.k_nope, inputs.k_rope, wire, batch)
-    restored = ops.restore_order(delivery.gather(raw, wire, index_kv, setting, cache), batch)
-    k_nope, k_rope = ops.split_kv(restored, wire, PackedRowStride, batch)
-    rotated = ops.apply_rope(k_rope, batch.positions, table, width, model.rope_style, batch)
-    scaled = ops.quantize_rows(k_nope, rotated, cache.formats.kv, batch)
+    wire = bf16_format(setting.model.kv_lora_rank, setting.model.qk_rope_head_dim)
+    k_nope, rotated = rotated_after_gather(inputs, index_kv, setting, cache, wire, delivery)
+    scaled = setting.kernels.quantize_rows(k_nope, rotated, cache.formats.kv, setting.batch)
     delivery.write(scaled, setting.out_cache_loc, setting, cache)
     return rotated_q(inputs, setting)
 
