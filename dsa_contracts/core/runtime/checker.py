@@ -102,11 +102,6 @@ class Checker:
             ],
         )
 
-    def recognised(self, args: Args, scope: Scope) -> Remembered | None:
-        """Return the latest call of the scope that this one looks like, None where there is none."""
-        latest: tuple[Remembered, ...] = scope.dims.latest.get(self.cache, ())
-        return next((found for found in latest if found.is_again(args, scope)), None)
-
     def before(self, args: Args, scope: Scope) -> Seen:
         """Check the arguments of a call, unless such a call has passed.
 
